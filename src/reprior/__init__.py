@@ -37,36 +37,18 @@ if TYPE_CHECKING:
     from reprior.rows.correction import correct
 
 _HOMES = {  # public names are imported when they are first used: `reprior --help` needs none of them
-    "simulate": (),
-    "assess.bounds": (),
-    "assess.metrics": (),
-    "pipelines.calibrate": (),
-    "_check": ("InputError",),
-    "_types": ("Interval", "Source", "Status"),
-    "estimates.estimate": ("PriorEstimate",),
-    "assess.compare": ("compare",),
-    "assess.diagnose": ("Diagnosis", "diagnose"),
-    "assess.query": ("query",),
-    "model.ebls": ("ebls",),
-    "batch.fmapls": ("fmapls",),
-    "model.groups": ("groups",),
-    "batch.mapls": ("mapls",),
-    "batch.mlls": ("mlls",),
-    "batch.moments": ("bbse", "rlls"),
-    "batch.registry": ("ALIASES", "METHODS", "estimate"),
-    "online.alarm": ("Alarm",),
-    "online.alarm_table": ("AlarmTable",),
-    "online.registry": ("ONLINE",),
-    "online.stream": ("Stream",),
-    "online.table": ("StreamTable",),
-    "pipelines.fit": ("pipeline",),
-    "pipelines.load": ("load",),
-    "pipelines.pipeline": ("Pipeline",), "pipelines.watch": ("Watch",),
-    "pipelines.select": ("select",),
-    "pipelines.source": ("summarize",),
-    "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
+    "simulate": (), "assess.bounds": (), "assess.metrics": (), "pipelines.calibrate": (), "_check": ("InputError",),
+    "_types": ("Interval", "Source", "Status"), "estimates.estimate": ("PriorEstimate",),
+    "assess.compare": ("compare",), "assess.diagnose": ("Diagnosis", "diagnose"), "assess.query": ("query",),
+    "model.ebls": ("ebls",), "model.groups": ("groups",), "batch.fmapls": ("fmapls",), "batch.mapls": ("mapls",),
+    "batch.mlls": ("mlls",), "batch.moments": ("bbse", "rlls"),
+    "batch.registry": ("ALIASES", "METHODS", "estimate"), "online.alarm": ("Alarm",),
+    "online.alarm_table": ("AlarmTable",), "online.registry": ("ONLINE",), "online.stream": ("Stream",),
+    "online.table": ("StreamTable",), "pipelines.fit": ("pipeline",), "pipelines.load": ("load",),
+    "pipelines.pipeline": ("Pipeline",), "pipelines.watch": ("Watch",), "pipelines.select": ("select",),
+    "pipelines.source": ("summarize",), "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
     "rows.correction": ("correct",),
-}  # one without names is a module of the public interface itself
+}  # fmt: skip  # one without names is a module of the public interface itself
 
 
 def __getattr__(name: str) -> Any:

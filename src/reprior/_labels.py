@@ -8,28 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# isort: off
 from reprior._check import (
-    UNNAMED,
-    check_classes,
-    check_logits,
-    check_order,
-    check_proba,
-    column_map,
-    counted,
-    fail,
-    is_masked,
-    is_none,
-    listed,
-    names_of,
-    number_of,
-    order_of,
-    own_names,
-    perhaps,
-    quoted,
-    refuse_where,
-    spelled,
-    values_of,
-)
+    UNNAMED, check_classes, check_logits, check_order, check_proba, column_map, counted, fail, is_masked, is_none,
+    listed, names_of, number_of, order_of, own_names, perhaps, quoted, refuse_where, spelled, values_of,
+)  # fmt: skip
+# isort: on
 from reprior._types import Labels, Matrix
 
 MISSING = ("nan", "None", "NaT", "<NA>")  # what missing labels turn into where names are made text
@@ -76,18 +60,14 @@ def check_labels(
 
     A label is the name of its class. A whole number is the index of its column, unless the classes' own names are
     whole numbers: then it is a name like any other. False and True are 0 and 1, and the other way round, where the
-    classes are called so, or are two without names; they are no indices of others. `place` says where a row is, and
-    `remedy` what to do where columns have no names.
+    classes are called so, or are two without names. `remedy` is what to do where columns have no names.
     """
     values = _read(y, n, caller, name, "one label per sample")
     if is_masked(y) and np.ma.is_masked(y):
         fail(caller, name, "have no masked value", "some", remedy="Drop those rows")
     text = values.dtype.kind in "UOST"
     names = [] if classes is None else [str(label) for label in classes]
-    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
-    if text:
-        missing = np.array([is_missing(label) and str(label) not in names for label in values.tolist()], bool)
-    refuse_where(missing, caller, name, "hold the class of every row", "a missing label",
+    refuse_where(_unknown(values, names), caller, name, "hold the class of every row", "a missing label",
                  remedy="Drop those rows" * (n > 1), place=place)  # fmt: skip
     numbers = range(n_classes) if classes is None else values_of(names)
     if values.dtype.kind == "b" and {*(numbers or ())} != {0, 1}:
@@ -137,12 +117,7 @@ def check_some_labels(
     values = _read(y, n, caller, name, "one per sample and −1 where unknown")
     values = values.astype(object) if values.dtype.kind in "US" else values  # room for any name
     nothing = () if classes is not None and any(number_of(c) == -1 for c in classes) else (-1, "-1")
-    if values.dtype.kind in "UOST":
-        unknown = np.array([is_missing(v) or v in nothing for v in values.tolist()], bool)
-    else:
-        unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
-        unknown |= (values == -1) & bool(nothing)
-    out, labelled = np.full(n, -1, np.intp), np.flatnonzero(~unknown)
+    out, labelled = np.full(n, -1, np.intp), np.flatnonzero(~_unknown(values, nothing=nothing))
     if len(labelled):
         there = values[labelled]
         if there.dtype == object and all(isinstance(v, (int, float, np.number)) for v in there):
@@ -150,6 +125,15 @@ def check_some_labels(
         out[labelled] = check_labels(there, caller, name, len(labelled), n_classes, classes,
                                   place=lambda i: place(int(labelled[i])), remedy=remedy)  # fmt: skip
     return out
+
+
+def _unknown(values: np.ndarray[Any, Any], names: Sequence[str] = (), nothing: Sequence[Any] = ()) -> Any:
+    """Return which labels (n,) are missing, unless they are `names` of classes, or are among `nothing`."""
+    if values.dtype.kind in "UOST":
+        each = values.tolist()
+        return np.array([(is_missing(v) and str(v) not in names) or v in nothing for v in each], bool)
+    unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+    return unknown | (values == -1) if nothing else unknown
 
 
 def is_missing(label: Any) -> bool:

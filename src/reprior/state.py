@@ -64,13 +64,8 @@ def encode(kind: str, fields: Mapping[str, Any], key: Key = None) -> bytes:
     return body + checksum(body, key)
 
 
-def unknown(constant: str) -> NoReturn:
-    """Refuse NaN and infinities, which JSON has not."""
-    raise ValueError(constant)
-
-
 def whole_number(digits: str) -> int:
-    """Refuse integers beyond 64 bits, which no value has and no float or array can hold."""
+    """Return a whole number; none beyond 64 bits, which no array can hold, and none that JSON has not, as NaN."""
     if len(digits) > 20:
         raise ValueError(digits[:20])
     return int(digits)
@@ -95,7 +90,7 @@ def opened(data: Any, caller: str, name: str, key: Key) -> tuple[dict[str, Any],
     if behind < 0 or length > MOST_HEADER + behind:
         refuse(caller, name, f"a header of {length} bytes in {len(raw)}")
     try:
-        header = json.loads(bytes(body[HEAD.size : HEAD.size + length]), parse_constant=unknown,
+        header = json.loads(bytes(body[HEAD.size : HEAD.size + length]), parse_constant=whole_number,
                             parse_int=whole_number)  # fmt: skip
     except (ValueError, RecursionError):
         refuse(caller, name, "a header that is not JSON")
@@ -186,33 +181,39 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
         target = Path(os.path.realpath(path))  # also of a link to a file that is not there yet
         if target.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-        if mode is not None and not os.access(target, os.W_OK):
+        if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_away(target)
-        temporary, handle = fresh(target)
-        try:
-            with open(handle, "r+b") as file:
-                yield file
-                file.flush()
-                if mode is not None and hasattr(os, "fchmod"):
-                    os.fchmod(handle, mode)
-                os.fsync(handle)
-                if os.name == "posix":  # while it is locked; elsewhere an open file cannot be renamed
-                    os.replace(temporary, target)
-            if os.name != "posix":
+        with replacing(target) as file:
+            yield file
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file beside `target`, which takes its place and mode once all of it is on disk."""
+    temporary, handle = fresh(target)
+    try:
+        with open(handle, "r+b") as file:
+            yield file
+            file.flush()
+            if target.exists() and hasattr(os, "fchmod"):
+                os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
+            os.fsync(handle)
+            if os.name == "posix":  # while it is locked; elsewhere an open file cannot be renamed
                 os.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        if os.name == "posix":  # the new name must be on disk too
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        if os.name != "posix":
+            os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    if os.name == "posix":  # the new name must be on disk too
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 @contextmanager

@@ -263,3 +263,26 @@ def test_a_warning_is_one_plain_line(capsys):
     group = click.Group(commands={"a": click.Command("a", callback=lambda: warn("Look out."))})
     assert run(group, ["a"]) == 0
     assert capsys.readouterr().err == "Warning: Look out.\n"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "ndjson"])
+@pytest.mark.parametrize("values", ["--normalize", "--logits"])
+def test_an_amount_is_no_score_of_a_class(refused, ask, tmp_path, suffix, values):
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    rng = np.random.default_rng(0)
+    scores, labels = rng.uniform(0.5, 3.0, (60, 4)), rng.permutation(60) % 4
+    columns = {name: scores[:, j] for j, name in enumerate(CLASSES)}
+    columns |= {"amount": rng.uniform(5, 90, 60).round(2), "label": [CLASSES[j] for j in labels]}
+    table, file, out = pa.table(columns), tmp_path / f"held.{suffix}", tmp_path / "model.reprior"
+    if suffix == "ndjson":
+        file.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    else:
+        {"csv": csv.write_csv, "parquet": parquet.write_table}[suffix](table, file)
+    said = refused("fit", file, values, "-o", out)
+    assert "must have no other numbers beside the scores of the classes; got amount, which no label names" in said
+    assert "Name the columns of the classes with `--source-columns`" in said
+    made = ask("fit", file, values, "--source-columns", ",".join(CLASSES), "-o", out)
+    assert made["classes"] == list(CLASSES)
+    assert "`--columns`" in refused("simulate", file, values, "-o", tmp_path / "shifted.npz")

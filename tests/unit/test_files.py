@@ -325,7 +325,7 @@ def test_a_mistake_of_ours_is_no_damaged_file(files, monkeypatch):
         space = {"__name__": "reprior.io.npy"}
         exec(f"def broken(*_): raise {kind.__name__}('ours')", space)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "numpy_part", space["broken"])
+            patch.setattr(module, "npy_part", space["broken"])
             with pytest.raises(kind, match="ours"):
                 open_table(files["npy"], Choice())
 

@@ -7,7 +7,10 @@ Template: ``{caller}: `{name}` must {rule}; got {value}, first at {place}, {coun
 from reprior._check.arrays import (
     Fault, as_array, check_logits, check_matrix, check_proba, check_row, check_rows, is_masked, row_fault,
 )  # fmt: skip
-from reprior._check.errors import UNLABELLED, InputError, fail, missing, refuse_where, warn
+from reprior._check.errors import (
+    NOTED, REJECTED, UNLABELLED, InputError, counted, fail, listed, missing, p_text, percent, perhaps, quoted,
+    refuse_where, spelled, warn,
+)  # fmt: skip
 from reprior._check.frames import Frame, frame_of, is_named
 from reprior._check.names import (
     UNNAMED, like_input, by_name, check_classes, check_order, check_text, column_map, difference, in_order,
@@ -16,7 +19,6 @@ from reprior._check.names import (
 from reprior._check.values import (
     as_rng, check_choice, check_flag, check_int, check_level, check_number, check_prior, check_source,
 )  # fmt: skip
-from reprior._check.words import NOTED, REJECTED, counted, listed, percent, perhaps, quoted, spelled, p_text
 
 __all__ = [
     "NOTED", "REJECTED", "UNLABELLED", "UNNAMED", "Fault", "Frame", "InputError", "as_array", "as_rng", "by_name",

@@ -1,4 +1,4 @@
-"""Frames of any library as names and numbers, and back: one way in and one way out.
+"""Which columns of a table hold the classes: one rule for frames, files and streams; and frames as numbers, and back.
 
 Each library reads its own columns. No library is imported here: what builds a frame again is the module that the
 caller's own frame comes from.
@@ -8,17 +8,73 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check.columns import FLOAT, OTHER, Column, class_places, number_column, sum_to_one
-from reprior._check.errors import fail
-from reprior._check.words import listed
+from reprior._check.errors import fail, listed, spelled
 
+ID_NAMES = ("id", "row_id")
+LIST, FLOAT, WHOLE, OTHER = "list", "float", "whole", "other"
+ROW_SUM_ERROR = 0.05  # how far a sum of rounded probabilities may be from 1
 ROWS_LOOKED_AT = 100  # rows that are looked at to tell ids from probabilities
 NUMBER_TYPE = re.compile(r"(u?int\d+|float\d*|double|halffloat|bool(ean)?|decimal.*)", re.IGNORECASE)
+
+
+class Column(NamedTuple):
+    """A column: its name, what it holds, and its first numbers, if looking at them may help to choose."""
+
+    name: Any
+    kind: str
+    first: np.ndarray[Any, Any] | None = None
+
+
+def number_column(name: Any, first: np.ndarray[Any, Any]) -> Column:
+    """Return a column of numbers; whole numbers from 0 to 1 may be the probabilities of a class."""
+    whole = first.dtype.kind in "iub" and (name in ID_NAMES or first.min(initial=0) < 0 or first.max(initial=0) > 1)
+    return Column(name, WHOLE if whole else FLOAT, first)
+
+
+def class_places(columns: Sequence[Column], classes: Iterable[Any] | None) -> list[int]:
+    """Return the places of the columns that hold the probabilities; none if there is no telling.
+
+    Columns called like the classes come first, in the order of `classes`, if all are there. Else it is the list
+    `proba`, or the only list, or all columns of floats. Whole numbers beside floats are taken for ids, unless the
+    floats do not sum to 1. Columns of anything else are left aside.
+    """
+    if classes is not None and (places := named_places([column.name for column in columns], classes)):
+        return places
+    if lists := [j for j, column in enumerate(columns) if column.kind == LIST]:
+        called = [j for j in lists if columns[j].name == "proba"] or lists
+        return called if len(called) == 1 else []
+    return number_places(columns)
+
+
+def number_places(columns: Sequence[Column]) -> list[int]:
+    """Return the places of all columns of floats; and of whole numbers, unless the floats are probabilities."""
+    floats = [j for j, column in enumerate(columns) if column.kind == FLOAT]
+    firsts = [columns[j].first for j in floats]
+    typed = any(first is None or first.dtype.kind == "f" for first in firsts)
+    if len(floats) > 1 and typed and sum_to_one(columns, floats):
+        return floats
+    whole = [j for j, column in enumerate(columns) if column.kind == WHOLE and column.name not in ID_NAMES]
+    return sorted([*floats, *whole])
+
+
+def sum_to_one(columns: Sequence[Column], places: Sequence[int]) -> bool:
+    """Return whether the first rows of some columns sum to about 1; they are taken to if they were not looked at."""
+    looked = [first for j in places if (first := columns[j].first) is not None]
+    return len(looked) < len(places) or bool((np.abs(np.sum(looked, axis=0) - 1) < ROW_SUM_ERROR).all())
+
+
+def named_places(names: Sequence[Any], classes: Iterable[Any]) -> list[int]:
+    """Return the place among `names` of each class; none if one of them is missing, or there twice."""
+    spellings = [spelled(name) for name in names]
+    place = {name: j for j, name in enumerate(spellings)}
+    places = [place.get(spelled(label), -1) for label in classes]
+    twice = len(place) < len(names) and any(spellings.count(spellings[j]) > 1 for j in places)
+    return [] if -1 in places or twice else places
 
 
 class Frame(NamedTuple):
@@ -74,9 +130,7 @@ def arrow_frame(
     """Return the class columns of a polars or pyarrow frame, as float32 or float64, stored class by class."""
     places = [*range(len(columns))]
     if classes is None or len(classes) < len(columns):
-        heads = [(label, column[:ROWS_LOOKED_AT]) for label, column in columns]
-        places = class_columns([number_column(label, values_in(head)) if is_number(head) else Column(label, OTHER)
-                                for label, head in heads], classes)  # fmt: skip
+        places = class_columns([arrow_column(label, column[:ROWS_LOOKED_AT]) for label, column in columns], classes)
     own = [columns[j] for j in places]
     if other := [label for label, column in own if not is_number(column)]:
         fail(caller, name, "hold only numbers", f"another type in the column {other[0]!r}",
@@ -87,6 +141,11 @@ def arrow_frame(
     arrays = [values_in(column) for _, column in own]
     narrow = all(values.dtype in (np.float16, np.float32) for values in arrays)
     return Frame(names, np.stack(arrays, dtype=np.float32 if narrow else np.float64).T, places)
+
+
+def arrow_column(name: str, head: Any) -> Column:
+    """Return what a column of a polars or pyarrow frame holds, by its first values."""
+    return number_column(name, values_in(head)) if is_number(head) else Column(name, OTHER)
 
 
 def is_number(column: Any) -> bool:

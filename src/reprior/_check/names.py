@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from reprior._check.arrays import as_array
-from reprior._check.columns import named_places
-from reprior._check.errors import fail
-from reprior._check.frames import frame_of, is_default, put_back
-from reprior._check.words import counted, listed, spelled
+from reprior._check.errors import counted, fail, listed, spelled
+from reprior._check.frames import frame_of, is_default, named_places, put_back
 from reprior._types import Labels
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what nothing can store: the end of a C string, half a surrogate pair
@@ -24,13 +22,11 @@ UNNAMED = "Name the columns with a DataFrame, or with `classes`, for example in 
 def names_of(
     x: Any, classes: Sequence[Any] | None = None, caller: str = "", name: str = "proba"
 ) -> tuple[Any, tuple[Any, ...] | None]:
-    """Return the numbers of `x`, and what it calls its classes: the keys of a mapping, the index of a Series, the
-    class columns of a frame.
+    """Return the numbers of `x`, and what it calls its classes: keys of a mapping, or columns of a frame.
 
     The numbers 0 to K − 1 are column indices and no names, unless `classes` are called so: the numbers of `x` are then
-    put in their order. Beside names that are no numbers they must come in order. False and True are put in theirs where
-    `classes` have no names. What pandas numbers by itself has no names; beside classes that are the same numbers in
-    another order it is refused.
+    put in their order. Beside names that are no numbers they must come in order. What pandas numbers by itself has no
+    names; beside classes that are the same numbers in another order it is refused.
     """
     frame = frame_of(x, classes, caller, name)
     if frame is None:
@@ -38,8 +34,7 @@ def names_of(
     names, values = frame.names, frame.values
     if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 2:
         refuse_text(values, names, caller, name)
-    labels = None if classes is None else values_of(classes)
-    if is_default(names) and labels is not None and labels != sorted(labels) and set(labels) == set(names):
+    if is_default(names) and are_reordered(names, classes):
         fail(caller, name, f"have class names, like the classes {listed(classes or ())}",
              f"0 to {len(names) - 1}, which pandas writes if there are no names",
              remedy=f"Pass `{name}.to_numpy()` if it is in the order of the classes, otherwise name it, for example"
@@ -47,7 +42,7 @@ def names_of(
     order = index_order(names, classes)
     if order is None:
         return values, tuple(names)
-    if classes is not None and labels is None and order.tolist() != list(range(len(order))):
+    if classes is not None and values_of(classes) is None and order.tolist() != list(range(len(order))):
         fail(caller, name, f"use the class names {listed(classes)}",
              f"the whole numbers {listed(list(names))}", remedy="Use the class names, or pass the"
              " numbers without names, in the order of the classes")  # fmt: skip
@@ -131,11 +126,16 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
     if not indices:
         return None
     if classes is not None:
-        labels = values_of(classes)
         same = {str(label) for label in names} == {str(label) for label in classes}
-        if same or are_truths(names) or (labels is not None and labels != sorted(labels) and set(labels) == set(names)):
+        if same or are_truths(names) or are_reordered(names, classes):
             return None
     return np.argsort(np.asarray(names, int))
+
+
+def are_reordered(names: Any, classes: Sequence[Any] | None) -> bool:
+    """Return whether `classes` are called by the same numbers as columns, but not in ascending order."""
+    labels = None if classes is None else values_of(classes)
+    return labels is not None and labels != sorted(labels) and set(labels) == set(names)
 
 
 def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:

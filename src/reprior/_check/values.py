@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check.errors import fail, refuse_where
+from reprior._check.errors import fail, perhaps, refuse_where
 from reprior._check.names import check_classes, in_order
-from reprior._check.words import perhaps
 from reprior._types import Source, Vector
 
 

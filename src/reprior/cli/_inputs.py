@@ -78,8 +78,7 @@ class Inputs:
     @property
     def method_text(self) -> str:
         """Method and calibration in a few words."""
-        text = self.taken
-        return f"method {text['method']}, calibration {text['calibration']}"
+        return "method {method}, calibration {calibration}".format(**self.taken)
 
     def estimate(self, *, check: bool = True, on_reject: str = "scale") -> PriorEstimate:
         """Return the pipeline's estimate for the samples."""
@@ -123,8 +122,7 @@ def read_inputs(
     caller: str, *, target: Path, classes: Path | None, method: str | None = None, options: tuple[str, ...] = (),
     by: str | None = None, target_labels: str | None = None, **source: Any,
 ) -> Inputs:  # fmt: skip
-    """Open the target and read the source, by the options of `SourceFiles`; nothing of the target but its first rows,
-    and its keys, is read yet."""
+    """Open the target, of which only first rows and keys are read, and read the source (options of `SourceFiles`)."""
     names = read_names(classes, caller)
     fitted, columns = read_pipeline(caller, SourceFiles(**source, names=names)), source["columns"]
     pipe, beware = with_method(fitted.pipeline, method, options), fitted.warning
@@ -135,13 +133,16 @@ def read_inputs(
     table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)))
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
-    keys, target_known = read_keys(table, pipe) if by else None, None
+    if by and pipe.method != "ebls":
+        fail(caller, "--method", "be ebls with --by", pipe.method,
+             remedy="Only `ebls` shares information between groups")  # fmt: skip
+    keys, labelled = group_keys(table) if by else None, None
     if target_labels:
-        target_known = read_target_labels(target_labels, target, table, rows, pipe)
+        labelled = read_target_labels(target_labels, target, table, rows, pipe)
         table = replace(table, choice=replace(table.choice, by=by))  # the column of labels is none of groups
-        if all(map(is_missing, target_known.labels)) and caller != "query":
+        if all(map(is_missing, labelled.labels)) and caller != "query":
             beware = f"{beware} {target_labels} has no label yet.".strip()
-    return Inputs(table, rows, pipe, matched, beware, keys, target_known)
+    return Inputs(table, rows, pipe, matched, beware, keys, labelled)
 
 
 def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> TargetLabels:
@@ -155,19 +156,14 @@ def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pip
     )
 
 
-def read_keys(table: Table, pipe: Pipeline) -> list[Any]:
-    """Return the keys of the groups, (n,) for each part, before anything is estimated that would need them."""
-    if pipe.method != "ebls":
-        fail(table.choice.caller, "--method", "be ebls with --by", pipe.method,
-             remedy="Only `ebls` shares information between groups")  # fmt: skip
-    return group_keys(table)
-
 
 def match_classes(
     pipe: Pipeline, columns: tuple[str, ...] | None, caller: str, target: str | Path
 ) -> tuple[Pipeline, str]:
-    """Return the pipeline, with the names of the target's columns if it has none, and how classes are matched: by
-    "name" or by "position". Unsorted class counts need names, because the order of columns would be a guess."""
+    """Return the pipeline, with the target's class names if it has none, and how these match: by "name" or "position".
+
+    Unsorted class counts need names, because the order of columns would be a guess.
+    """
     classes = pipe.classes
     if classes and columns:
         return pipe, "name"
@@ -239,7 +235,12 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
                     values=files.values)  # fmt: skip
     source = read_source(path, wanted, files.columns)
     if source.heldout is None:
-        check_counts_alone(caller, files.calibrate, counts)
+        if files.calibrate not in ("auto", "none"):
+            fail(caller, "--calibrate", "have held-out samples with labels to work with", "class counts alone",
+                 remedy="Give held-out predictions as --source")  # fmt: skip
+        if counts is not None:
+            fail(caller, "--counts", "be given with held-out samples that have labels",
+                 "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
         pipe = pipeline(prior=read_counts(path, source, caller))
         return Fitted(replace(pipe, source=source), files.values)
     trained = None if counts is None else read_counts(counts, source, caller)
@@ -251,15 +252,5 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
     made += f", calibrated ({kind})" * (kind != "none")
     distance = disagreement(source) if counts is None else 0.0
-    warning = WARNING.format(percent(distance)) if distance else ""
+    warning = WARNING.format(percent(distance)) * bool(distance)
     return Fitted(replace(pipe, source=replace(pipe.source, made=made)), files.values, pipe.label_mismatch or warning)
-
-
-def check_counts_alone(caller: str, calibrate: str, counts: Path | None) -> None:
-    """Refuse options that need held-out samples, because the source is class counts or a prior."""
-    if calibrate not in ("auto", "none"):
-        fail(caller, "--calibrate", "have held-out samples with labels to work with", "class counts alone",
-             remedy="Give held-out predictions as --source")  # fmt: skip
-    if counts is not None:
-        fail(caller, "--counts", "be given with held-out samples that have labels",
-             "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from reprior._check import fail
 from reprior._labels import check_some_labels
-from reprior._types import Matrix
+from reprior._types import Matrix, Source
 from reprior.io.labels import FOR_FILES, as_labels
 from reprior.io.records import Form
 from reprior.state import refuse, take
@@ -24,11 +24,17 @@ class Label(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records that hold rows, the names they go by (None: not to be waited for), and labels in the order they came."""
+    """Records that hold rows, the names they go by (None: not to be waited for), and labels in the order they came.
+
+    `rows` (n, K) are their probabilities, `calibrated` the same after calibration, and `times` when samples were made.
+    """
 
     records: list[Any]
     names: list[str | None]
     labels: list[Label]
+    rows: Any = None
+    calibrated: Any = None
+    times: list[tuple[float, bool]] = []  # noqa: RUF012  # never changed
 
 
 class LateLabels:
@@ -40,46 +46,39 @@ class LateLabels:
         self.columns: dict[Any, int] = {}
         self.taken = self.lost = 0
 
-    def split(
-        self, records: list[Any], form: Form, classes: tuple[str, ...] | None, n_classes: int, first: int
-    ) -> Batch:
-        """Return records as rows and labels; a label that is no class is refused."""
+    def split(self, records: list[Any], form: Form, source: Source, first: int) -> Batch:
+        """Return records as rows and labels; a label that is no class, or of no row, is refused."""
         if self.label is None:
             return Batch(records, [], [])
-        kept: list[Any] = []
-        names: list[str | None] = []
-        labels: list[Label] = []
-        for number, (record, fields) in enumerate(zip(records, form.fields(records, first), strict=True)):
-            value, name = fields.get(self.label), fields.get(self.name or "")
-            y = self.column(value, classes, n_classes, first + number)
-            called = None if name is None or name == "" else str(name)
-            late = form.bare(fields)
-            if late and y < 0 and called is not None and self.label in fields and not form.opening:
-                continue  # still unknown; a CSV line like this is a row without its numbers
+        batch = Batch([], [], [])
+        for number, (record, fields) in enumerate(zip(records, form.fields(records, first), strict=True), first):
+            y, late = self.column(fields.get(self.label), source, number), form.bare(fields)
+            name = fields.get(self.name or "")
+            called = None if name in (None, "") else str(name)
             if late and y >= 0:
                 if called is None:
-                    self.refuse_unnamed(fields, first + number)
-                labels.append(Label(len(kept), y, called))
-                continue
-            kept.append(record)
-            names.append(called if y < 0 else None)
-            if y >= 0:
-                labels.append(Label(len(kept), y, None))
-        return Batch(kept, names, labels)
+                    how = f"`--id {self.name}` and `--label {self.label}` name the two columns"
+                    fail("stream", "input", "name the row that a late label belongs to", repr(fields)[:80],
+                         place=f"row {number}",
+                         remedy=how if self.name else "Name the column of the sample ids with `--id`")  # fmt: skip
+                batch.labels.append(Label(len(batch.records), y, called))
+            elif not late or called is None or self.label not in fields or form.opening:
+                batch.records.append(record)
+                batch.names.append(called if y < 0 else None)
+                if y >= 0:
+                    batch.labels.append(Label(len(batch.records), y, None))
+            # else the label is still unknown; a CSV line like this is a row without its numbers
+        return batch
 
-    def refuse_unnamed(self, fields: dict[str, Any], number: int) -> NoReturn:
-        """Refuse a late label without the id of its sample."""
-        how = f"`--id {self.name}` and `--label {self.label}` name the two columns"
-        fail("stream", "input", "name the row that a late label belongs to", repr(fields)[:80], place=f"row {number}",
-             remedy=how if self.name else "Name the column of the sample ids with `--id`")  # fmt: skip
-
-    def column(self, value: Any, classes: tuple[str, ...] | None, n_classes: int, number: int) -> int:
+    def column(self, value: Any, source: Source, number: int) -> int:
         """Return the column that the label of a row means, −1 if it is none; the map is asked once for each value."""
         key = type(value), str(value)
         if key not in self.columns:
-            label = as_labels([value], classes)
-            (self.columns[key],) = check_some_labels(label, "stream", 1, n_classes, classes, "--label",
-                                                     place=lambda _: f"row {number}", remedy=FOR_FILES)  # fmt: skip
+            label = as_labels([value], source.classes)
+            (self.columns[key],) = check_some_labels(
+                label, "stream", 1, len(source.prior), source.classes, "--label", place=lambda _: f"row {number}",
+                remedy=FOR_FILES,
+            )  # fmt: skip
         return self.columns[key]
 
     def keep(self, names: list[str | None], rows: Matrix) -> None:

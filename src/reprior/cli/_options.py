@@ -90,9 +90,7 @@ def choice_of_method(methods: Collection[str], text: str, example: str = "", **m
 method_options = choice_of_method(
     METHODS, "Method: {}.  [default: ebls, or the method of the pipeline]", ", for example -O n_iter=50"
 )
-stream_method_options = choice_of_method(
-    ONLINE, "Online method: {}.", default="online-ebls", show_default=True
-)  # fmt: skip
+stream_method_options = choice_of_method(ONLINE, "Online method: {}.", default="online-ebls", show_default=True)
 
 
 def check_method(caller: str, method: str, methods: Collection[str], place: str) -> None:

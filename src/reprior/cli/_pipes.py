@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from reprior._check import fail
 from reprior.state import lock
@@ -64,23 +64,16 @@ def mark_of(about: os.stat_result) -> list[int]:
     return [about.st_dev, about.st_ino]
 
 
-class Place(Protocol):
-    """Where a run has read to: `read_tail` are the last bytes before `offset`, `mark` tells the file they are from."""
-
-    offset: int
-    read_tail: bytes
-    mark: list[int] | None
-
-
 class Arriving:
-    """Bytes of a file or pipe (`-`) from the `last` place on, until it ends or `stop` is asked for.
+    """Bytes of a file or pipe (`-`) from `offset` on, behind the bytes `tail`, until it ends or `stop` is asked for.
 
     A pipe continues where it is. With `replay` it starts again, and what was read is skipped. A file that is followed
-    may be replaced or truncated: the old one is read to its end, then None comes, then the new one.
+    may be replaced or truncated: the old one, with this `mark`, is read to its end, then None comes, then the new one.
     """
 
-    def __init__(self, path: Path, last: Place, *, follow: bool, replay: bool, stop: Stop) -> None:
-        offset, tail, mark = last.offset, last.read_tail, last.mark
+    def __init__(
+        self, path: Path, offset: int, tail: bytes, mark: list[int] | None, *, follow: bool, replay: bool, stop: Stop
+    ) -> None:
         self.path, self.at, self.tail, self.stop, self.note = path, offset, tail, stop, ""
         self.handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY | BINARY)
         about = os.fstat(self.handle)

@@ -74,7 +74,8 @@ class Passes:
 
     def advance(self, rows: int) -> None:
         if self.rows is not None and self.done >= self.rows:
-            self.next_pass()
+            self.number, self.done, self.start = self.number + 1, 0, time.perf_counter()
+            self.bar.update(self.task, description=f"pass {self.number}", completed=0)
         self.done += rows
         seconds = time.perf_counter() - self.start
         speed = self.done / max(seconds, 1e-9)
@@ -90,9 +91,6 @@ class Passes:
             self.rows = self.done
             self.bar.update(self.task, total=self.rows)
 
-    def next_pass(self) -> None:
-        self.number, self.done, self.start = self.number + 1, 0, time.perf_counter()
-        self.bar.update(self.task, description=f"pass {self.number}", completed=0)
 
     def passes_left(self) -> float:
         """Return how many more passes the gap's fall so far suggests."""

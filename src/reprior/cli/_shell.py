@@ -59,10 +59,7 @@ def plain(value: Any) -> Any:
 
 
 def open_standard_streams() -> None:
-    """Put the null device in the place of standard input, output or error that was closed before we started.
-
-    A file that we open would else become standard output, and take in what is printed.
-    """
+    """Put the null device in the place of closed standard streams: a file that we open would else become one."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             handle = os.open(os.devnull, os.O_RDWR)
@@ -77,13 +74,9 @@ def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if args is None else args)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = _warn  # type: ignore[assignment]  # it needs the message alone
+        # one plain line: whose line of Python a warning came from is no help here
+        warnings.showwarning = lambda message, *_: click.echo(printable(f"Warning: {message}"), err=True)
         return _run(cli, argv)
-
-
-def _warn(message: Warning | str, *_: Any) -> None:
-    """Show a warning as one plain line: whose line of Python it came from is no help here."""
-    click.echo(printable(f"Warning: {message}"), err=True)
 
 
 def _run(cli: click.Group, argv: list[str]) -> int:
@@ -100,9 +93,10 @@ def _run(cli: click.Group, argv: list[str]) -> int:
         hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
         return _say(f"{error.format_message()} (see `{hint} --help`)", argv, BAD_INPUT)
     except (ValueError, OSError, MemoryError, ImportError) as error:
-        if not _expected(error):
+        sentence = _sentence(error)
+        if sentence is None:
             raise
-        return _say(_sentence(error), argv, BAD_INPUT)
+        return _say(sentence, argv, BAD_INPUT)
     return result if isinstance(result, int) else DONE
 
 
@@ -112,19 +106,17 @@ def reader_gone() -> int:
     return DONE
 
 
-def _expected(error: Exception) -> bool:
+def _sentence(error: Exception) -> str | None:
+    """Return what to say about bad input, a system error or a missing extra; None for a mistake of ours."""
     from reprior._check import InputError
 
-    lacks_extra = isinstance(error, ImportError) and "pip install '.[" in str(error)
-    return isinstance(error, (InputError, OSError, MemoryError)) or lacks_extra
-
-
-def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'output'}: {error.strerror}."
     if isinstance(error, MemoryError):
         return "Not enough memory. Pass fewer samples or classes at a time, or use a larger machine."
-    return getattr(error, "shell", str(error))
+    if isinstance(error, (InputError, OSError)) or "pip install '.[" in str(error):
+        return getattr(error, "shell", str(error))
+    return None
 
 
 def _say(message: str, argv: Sequence[str], code: int) -> int:

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
 
-from reprior import InputError, Stream
+from reprior import Alarm, InputError, Source, Stream
 from reprior._check import check_rows, check_source, fail, listed, row_fault
-from reprior._types import Matrix
+from reprior._types import Vector
 from reprior.cli._inputs import SourceFiles, read_names, read_pipeline
 from reprior.cli._labels import Batch, LateLabels
 from reprior.cli._options import check_method, parse_options
-from reprior.cli._pipes import Arriving, Leaving, Stop
+from reprior.cli._pipes import Arriving, Leaving, Stop, tail_of
 from reprior.cli._stream_state import RunState, StreamOptions, restore, save
-from reprior.cli._watch import Watch, make_alarm, moment
+from reprior.cli._watch import Watch, moment
 from reprior.io.columns import left_aside
 from reprior.io.files import RECORD_BYTES, too_long
 from reprior.io.prepare import prepare, refuse_probabilities
-from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, keyed, recognise
+from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, header_names, recognise
 from reprior.io.table import Choice
 from reprior.online.acting import next_window_end
 from reprior.online.registry import ONLINE
 from reprior.rows.correction import correct_rows
 
-BY_POSITION = "Classes were matched by position, because the input or the source has no class names."
 
-
-class Checked(NamedTuple):
-    """Records with their samples (n, K), all of them probabilities, calibrated too, and the times of the samples."""
-
-    batch: Batch
-    rows: Matrix
-    calibrated: Matrix
-    times: list[tuple[float, bool]]
+def alarm_for(source: Source, options: StreamOptions) -> Alarm | None:
+    """Return the alarm that is wanted, or else one that somebody sees and that held-out samples allow."""
+    wanted = bool(options.on_alarm) if options.alarm is None else options.alarm
+    if not wanted and (options.alarm is False or options.emitted == "rows" or source.heldout is None):
+        return None
+    try:
+        return Alarm(source)
+    except InputError:
+        if wanted:
+            raise
+        return None  # too few held-out samples to tell anything by
 
 
 class StreamRun:
@@ -55,7 +57,8 @@ class StreamRun:
         self.at.output, self.stream = str(options.output), self.at.stream
         self.stop, self.saved_at = Stop(), time.monotonic()
         try:
-            self.pieces = Arriving(options.input, self.at, follow=options.follow, replay=options.replay, stop=self.stop)
+            self.pieces = Arriving(options.input, self.at.offset, self.at.read_tail, self.at.mark,
+                                   follow=options.follow, replay=options.replay, stop=self.stop)  # fmt: skip
         except BaseException:
             self.stop.end()
             raise
@@ -74,7 +77,7 @@ class StreamRun:
         pipe, self.warning = fitted.pipeline, fitted.warning
         if pipe.classes is None and names:
             pipe = replace(pipe, source=check_source(pipe.source, "stream", names))
-        self.watch.alarm = make_alarm(pipe.source, options.wants_alarm)
+        self.watch.alarm = alarm_for(pipe.source, options)
         stream = Stream(options.method, pipe.source, calibrator=pipe.calibrator, **parse_options(options.options))
         return RunState(stream, stream.weights, str(options.output), options.fingerprint, fitted.values)
 
@@ -127,11 +130,12 @@ class StreamRun:
         data.clear()
 
     def next_file(self) -> None:
-        """Continue with another file: the old one was renamed, or cut."""
+        """Continue at the start of another file: the old one was renamed, or cut."""
         if self.pieces.note:
             click.echo(self.pieces.note, err=True)
             self.pieces.note = ""
-        self.at.new_file(self.pieces.mark)
+        at = self.at
+        at.offset, at.read_tail, at.mark, at.begins = 0, b"", self.pieces.mark, True
         self.save()
 
     def take(self, data: bytearray) -> None:
@@ -144,20 +148,19 @@ class StreamRun:
             start = header
         elif at.begins and at.form.kind == CSV:
             end = data.find(b"\n") + 1
-            start = end if at.form.is_header(bytes(data[:end])) else 0
+            start = end if header_names(bytes(data[:end])) == at.form.header else 0
         assert at.form is not None
-        whole = bytes(data[start:])
-        records, length = at.form.cut(whole)
+        records, ends = at.form.cut(bytes(data[start:]))
         before = at.records
         try:
             self.process(records)
         except InputError:
-            at.read(bytes(data[:start]) + whole[: at.form.length(whole, at.records - before)])
+            at.read(bytes(data[: start + ends[at.records - before]]))
             self.save()
             raise
-        at.read(bytes(data[: start + length]))
+        at.read(bytes(data[: start + ends[-1]]))
         at.begins = False
-        del data[: start + length]
+        del data[: start + ends[-1]]
 
     def recognise(self, data: bytes) -> int | None:
         """Find the form of the records; return how many bytes come before the first, None if more data are needed."""
@@ -193,52 +196,53 @@ class StreamRun:
                 self.at.records += 1
                 self.at.skip(error.shell)
 
-    def checked(self, records: list[Any]) -> Checked:
+    def checked(self, records: list[Any]) -> Batch:
         """Return records with their samples, once those are known to be probabilities."""
-        assert self.at.form is not None
-        first, source = self.at.records, self.stream.source
-        batch = self.labels.split(records, self.at.form, source.classes, len(source.prior), first)
-        rows = self.at.form.rows(batch.records, first) if batch.records else np.empty((0, len(source.prior)))
+        form, first, source = self.at.form, self.at.records, self.stream.source
+        assert form is not None
+        batch = self.labels.split(records, form, source, first)
+        if not batch.records:
+            return batch._replace(rows=(none := np.empty((0, len(source.prior)))), calibrated=none)
+        rows = form.rows(batch.records, first)
         if not first:
             refuse_probabilities(rows, self.at.values, "stream", "input")
         rows = prepare(rows, self.at.values)
-        fault = row_fault(rows) if self.at.form.unused and len(rows) else None
-        if fault and (remedy := left_aside(fault, rows.shape[1], self.at.form.unused, "columns")):
+        fault = row_fault(rows) if form.unused else None
+        if fault and (remedy := left_aside(fault, rows.shape[1], form.unused, "columns")):
             fail("stream", "input", fault.rule, fault.value, place=f"row {first + fault.row}", remedy=remedy)
-        if len(rows):
-            check_rows([(first, rows)], "stream", "input")
+        check_rows([(first, rows)], "stream", "input")
         times, column = [], self.options.time_column
         if column is not None:
-            fields = self.at.form.fields(batch.records, first)
-            times = [moment(some.get(column), first + i) for i, some in enumerate(fields)]
-        return Checked(batch, rows, self.stream.calibrated(rows) if len(rows) else rows, times)
+            fields = enumerate(form.fields(batch.records, first), first)
+            times = [moment(some.get(column), number) for number, some in fields]
+        return batch._replace(rows=rows, calibrated=self.stream.calibrated(rows), times=times)
 
-    def learn(self, some: Checked) -> None:
+    def learn(self, batch: Batch) -> None:
         """Correct each sample with the prior in use, learn it, and write it; use each label when it arrives."""
         out: list[bytes] = []
         done, classes = 0, self.stream.source.classes
-        for label in some.batch.labels:
-            self.advance(some, done, label.at, out)
+        for label in batch.labels:
+            self.advance(batch, done, label.at, out)
             done = label.at
-            row = self.labels.find(label, some.rows)
+            row = self.labels.find(label, batch.rows)
             if row is not None:
                 self.stream.observe(row, label.y if classes is None else classes[label.y])
-        self.advance(some, done, len(some.rows), out)
+        self.advance(batch, done, len(batch.rows), out)
         self.write(b"".join(out))
         self.watch.tell(self.about)
 
-    def advance(self, some: Checked, start: int, stop: int, out: list[bytes]) -> None:
+    def advance(self, batch: Batch, start: int, stop: int, out: list[bytes]) -> None:
         """Correct and learn `rows[start:stop]` and append what to write to `out`; no label arrives in between."""
-        form, batch, every, emitted = self.at.form, some.batch, self.options.every, self.options.emitted
+        form, every, emitted = self.at.form, self.options.every, self.options.emitted
         assert form is not None
-        self.labels.keep(batch.names[start:stop], some.rows[start:stop])
+        self.labels.keep(batch.names[start:stop], batch.rows[start:stop])
         while start < stop:
             n = self.stream.n
             end = min(stop, start + every - n % every, start + next_window_end(self.stream, n) - n)
             here = slice(start, end)
             if emitted != "prior":
-                out.append(form.write(batch.records[here], correct_rows(some.calibrated[here], self.at.weights)))
-            event = self.watch.learn(self.stream, some.calibrated[here], some.times[here])
+                out.append(form.write(batch.records[here], correct_rows(batch.calibrated[here], self.at.weights)))
+            event = self.watch.learn(self.stream, batch.calibrated[here], batch.times[here])
             values: list[dict[str, Any]] = [] if event is None else [event._asdict()]
             if self.stream.n % every == 0:
                 self.at.weights = self.stream.weights
@@ -248,13 +252,16 @@ class StreamRun:
             start = end
 
     def about(self) -> dict[str, Any]:
-        """Return samples, prior, its interval, how much of the correction is applied, the last time, and the verdict of
-        the alarm."""
+        """Return samples, prior and interval, the share of the correction, the last time, and the alarm's verdict."""
         names, level = self.stream.source.classes or (self.at.form.named if self.at.form else None), self.options.level
-        value: dict[str, Any] = {"n": self.stream.n, "prior": keyed(self.stream.prior, names)}
+
+        def keyed(shares: Vector) -> Any:
+            return dict(zip(names, shares.tolist(), strict=True)) if names else shares.tolist()
+
+        value: dict[str, Any] = {"n": self.stream.n, "prior": keyed(self.stream.prior)}
         if level < 1:
             lower, upper = self.stream.interval(level)
-            value |= {"lower": keyed(lower, names), "upper": keyed(upper, names), "level": level}
+            value |= {"lower": keyed(lower), "upper": keyed(upper), "level": level}
         acts = self.stream.acts
         if acts.log_evidence is not None:
             value["acts_share"] = acts.share
@@ -268,8 +275,10 @@ class StreamRun:
         return "name" if self.at.form is not None and self.at.form.named and self.stream.source.classes else "position"
 
     def write(self, data: bytes) -> None:
+        """Write bytes, and note that they are written."""
         self.out.write(data)
-        self.at.wrote(data)
+        self.at.written += len(data)
+        self.at.written_tail = tail_of(self.at.written_tail, data)
 
     def save(self) -> None:
         """Put the state on disk, after what was written before it."""

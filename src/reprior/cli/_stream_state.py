@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -24,39 +24,11 @@ from reprior.state import decode, encode, is_special, refuse, take, write_atomic
 KIND, STREAM = "stream-job", "stream"
 
 
-@dataclass(frozen=True)
-class StreamOptions:
-    """The options of `reprior stream`, as its help lists them."""
+class StreamOptions(SimpleNamespace):
+    """The options of `reprior stream`, called as the parameters of its command, once they are checked."""
 
-    input: Path
-    output: Path
-    source: Path | None
-    counts: Path | None
-    source_columns: str | None
-    source_label: str | None
-    calibrate: str
-    classes: Path | None
-    values: str | None
-    method: str
-    options: tuple[str, ...]
-    columns: str | None
-    label: str | None
-    name: str | None
-    remember: int
-    time_column: str | None
-    alarm: bool | None
-    on_alarm: str | None
-    rearm: bool
-    level: float
-    state: Path | None
-    emit: str | None
-    every: int
-    follow: bool
-    replay: bool
-    skip_bad: bool
-    save_every: float
-
-    def __post_init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         check_number(self.every, STREAM, "--every", low=1, whole=True)
         check_number(self.remember, STREAM, "--remember", low=1, whole=True)
         check_number(self.level, STREAM, "--level", low=0, high=1, open_low=True)
@@ -65,18 +37,7 @@ class StreamOptions:
         keep_apart(STREAM, self.output, self.input, self.source, self.counts, self.state)
         if self.state is not None and is_special(self.state):
             fail(STREAM, "--state", "be a file, which a restart can read again", self.state)
-
-    @property
-    def emitted(self) -> str:
-        """What is written: "both", "rows" or "prior"."""
-        return self.emit or ("both" if str(self.output) == "-" else "rows")
-
-    @property
-    def wants_alarm(self) -> bool | None:
-        """Whether to watch for a shift; None if held-out samples decide. An alarm that nobody sees is not computed."""
-        if self.alarm is not None:
-            return self.alarm
-        return True if self.on_alarm else False if self.emitted == "rows" else None
+        self.emitted = self.emit or ("both" if str(self.output) == "-" else "rows")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -98,10 +59,9 @@ class StreamOptions:
 
 @dataclass
 class RunState:
-    """All that a restart continues from, except labels and alarm.
+    """All that a restart continues from, except labels and alarm: with the last bytes read and written.
 
-    `weights` (K,) correct samples until the next update of the prior. `values` is what makes rows probabilities (see
-    `prepare`). Then come how far the run has read and written, with the last bytes of both, and which file it reads.
+    `weights` (K,) correct samples until the next update of the prior. `values` is as in `prepare`.
     """
 
     stream: Stream
@@ -125,18 +85,9 @@ class RunState:
         self.offset += len(data)
         self.read_tail = tail_of(self.read_tail, data)
 
-    def wrote(self, data: bytes) -> None:
-        """Note what has been written."""
-        self.written += len(data)
-        self.written_tail = tail_of(self.written_tail, data)
-
     def skip(self, why: str) -> None:
         """Note that a record was left out."""
         self.skipped, self.first_skipped = self.skipped + 1, self.first_skipped or why
-
-    def new_file(self, mark: list[int] | None) -> None:
-        """Continue at the start of another file."""
-        self.offset, self.read_tail, self.mark, self.begins = 0, b"", mark, True
 
 
 STORED: dict[str, tuple[type, ...]] = {  # fields of `RunState` as the state file has them

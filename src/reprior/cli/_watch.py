@@ -13,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from reprior import Alarm, InputError, Stream
+from reprior import Alarm, Stream
 from reprior._check import fail
 from reprior._types import Matrix
 from reprior.estimates.show import applied
@@ -41,8 +41,7 @@ def moment(value: Any, number: int) -> tuple[float, bool]:
 
 
 class Watch:
-    """The alarm of a stream, if it has one, the time of its samples, and whether at least half of the correction is
-    applied."""
+    """The alarm of a stream, if it has one, the time of its samples, and whether it corrects by at least half."""
 
     def __init__(self, alarm: Alarm | None, hook: str | None) -> None:
         self.alarm, self.reported = alarm, False
@@ -63,8 +62,7 @@ class Watch:
         self.reported, self.before = False, n
 
     def learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> ActsEvent | None:
-        """Let the stream learn calibrated rows, and the alarm see them. Return the event if the stream stops to correct
-        or corrects again; `rows` must not go beyond the stream's next test."""
+        """Let stream and alarm learn calibrated rows, up to its next test; return the event if its correction stops."""
         before, seconds = stream.n, np.full(len(rows), np.nan)
         for i, (time, dated) in enumerate(times):
             seconds[i] = self.clock = max(self.clock, time)  # records may come late
@@ -138,14 +136,3 @@ class Watch:
         if self.before < 0 or (self.alarm and len(self.alarm.source.prior) != n_classes):
             refuse(caller, "data", "an alarm of another stream")
 
-
-def make_alarm(source: Any, wanted: bool | None) -> Alarm | None:
-    """Return an alarm against the held-out rows; None where there are none, unless one is wanted."""
-    if wanted is False or (wanted is None and source.heldout is None):
-        return None
-    try:
-        return Alarm(source)
-    except InputError:
-        if wanted is None:  # too few rows to tell anything by
-            return None
-        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
@@ -71,7 +72,9 @@ def command(
 def run(output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer | int:
     """Read the inputs and correct them; what goes to a pipe has no answer but an exit code."""
     job, target = read_inputs("correct", **files), files["target"]
-    check_suffix(output, job.table.parts[0].kind, folder=target.is_dir())
+    promised, written = output.suffix.lower(), SUFFIXES_OF[job.table.parts[0].kind]
+    if promised in (*SUFFIXES, *UNWRITTEN) and promised not in written and not target.is_dir():
+        fail("correct", "--output", f"end in {' or '.join(written)}, the format of the target", output)
     wanted = wanted._replace(sets=check_sets(job, wanted.sets, wanted.by_class))
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
         weighting = find_weights(job, wanted)
@@ -84,8 +87,7 @@ def run(output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer | int:
 
 
 class Wanted(NamedTuple):
-    """What to correct by: a class prior from a file, or the estimate, after what `watch` remembers, and even if it is
-    not label shift; the level of sets, and whether it holds by class."""
+    """What to correct by: a prior from a file, or the estimate, after what `watch` remembers; and which sets to add."""
 
     prior: Path | None
     watch: Path | None
@@ -138,10 +140,7 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
 
 
 def correction(inputs: Inputs, weighting: Weighting, number: int) -> Correct:
-    """Return what calibrates and corrects the rows (n, K) of a part, block by block in their order.
-
-    `number` is the number of the part, whose rows have one group each if there are groups.
-    """
+    """Return what calibrates and corrects the rows (n, K) of part `number`, block by block in their order."""
     calibrator, codes, at = inputs.pipeline.calibrator, None, 0
     if inputs.keys is not None:
         slots = {key: g for g, key in enumerate(weighting.groups)}
@@ -164,18 +163,10 @@ def correction(inputs: Inputs, weighting: Weighting, number: int) -> Correct:
     return fixed
 
 
-def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
-    """Refuse a file name that promises another format than the target has, which is the one that is written."""
-    promised = output.suffix.lower()
-    if promised in (*SUFFIXES, *UNWRITTEN) and promised not in SUFFIXES_OF[kind] and not folder:
-        fail("correct", "--output", f"end in {' or '.join(SUFFIXES_OF[kind])}, the format of the target", output)
-
-
 class Weighting(NamedTuple):
     """What the journal keeps of a correction: class weights (K,), or (G, K) of `groups`, and the sentences about them.
 
-    `acts` is how much of the correction is applied, `stopped` a line if that is less than half, `least` the cutoffs of
-    sets if they are wanted, `watch` the bytes of the memory over runs.
+    `least` are the cutoffs of sets if they are wanted, `watch` the bytes of the memory over runs.
     """
 
     weights: Any
@@ -191,30 +182,27 @@ class Weighting(NamedTuple):
 def find_weights(inputs: Inputs, wanted: Wanted) -> Weighting:
     """Return the class weights to correct by: those of a prior from a file, or of the estimate."""
 
-    def cutoffs(of: Scores) -> Any:
-        return of.cutoffs(wanted.sets or 0.0, by_class=wanted.by_class)
+    def cutoffs(of: Callable[..., Scores], *args: Any) -> Any:
+        return of(*args).cutoffs(wanted.sets, by_class=wanted.by_class) if wanted.sets else None
 
     if wanted.prior is not None:
         prior = read_prior(wanted.prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
         stored = stored_weights(wanted.prior, inputs)
         weights = prior / inputs.source.prior if stored is None else stored
-        own = scores_of(inputs.source, inputs.pipeline.calibrator, prior, None, weights) if wanted.sets else None
-        return Weighting(weights, least=cutoffs(own) if own else None)
+        least = cutoffs(scores_of, inputs.source, inputs.pipeline.calibrator, prior, None, weights)
+        return Weighting(weights, least=least)
     on_reject = "ignore" if wanted.anyway else "scale"
     watch = None if wanted.watch is None else read_watch(wanted.watch, inputs, on_reject)
     with progress(inputs.rows):
-        if watch is None:
-            estimate = inputs.estimate(on_reject=on_reject)
-        else:
-            estimate = watch.estimate(inputs.rows, **inputs.labels)
+        estimate = watch.estimate(inputs.rows, **inputs.labels) if watch else inputs.estimate(on_reject=on_reject)
     ok, acts = estimate.status.ok, estimate.acts
     weighting = Weighting(estimate.weights, ok, inputs.verdict(estimate), acts and acts._asdict(), stopped(acts),
-                          watch=b"" if watch is None else watch.to_bytes())  # fmt: skip
-    if inputs.table.choice.by is None:
-        return weighting._replace(least=cutoffs(scores(estimate)) if wanted.sets else None)
+                          watch=watch.to_bytes() if watch else b"")  # fmt: skip
+    if inputs.keys is None:
+        return weighting._replace(least=cutoffs(scores, estimate))
     with progress(inputs.rows):
         groups = inputs.groups(on_reject=on_reject)
-    least = np.stack([cutoffs(scores(groups[key])) for key in groups]) if wanted.sets else None
+    least = np.stack([cutoffs(scores, groups[key]) for key in groups]) if wanted.sets else None
     ok = ok and bool(groups.converged.all())
     return weighting._replace(weights=groups.weights, groups=list(groups.keys), ok=ok, least=least)
 
@@ -232,17 +220,14 @@ def read_watch(path: Path, inputs: Inputs, on_reject: str) -> Watch:
 
 
 def save_watch(wanted: Wanted, weighting: Weighting) -> None:
-    """Write what the run adds to the memory, whole or not at all. The journal has it, so that a run which continues
-    after a crash counts its batch once."""
+    """Write what the run adds to the memory; the journal has it too, so that a batch counts once after a crash."""
     if wanted.watch is not None:
         write_atomically(wanted.watch, bytes(weighting.watch))
 
 
 def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
-    """Return the class weights (K,) that `reprior estimate --json` stored, if the prior comes from there.
-
-    Weights for another source are refused, because its probabilities imply another prior.
-    """
+    """Return the class weights (K,) that `reprior estimate --json` stored, if any; those of another source, whose
+    probabilities imply another prior, are refused."""
     made = json.loads(prior.read_bytes()) if prior.suffix == ".json" else None
     if not isinstance(made, dict) or "source_prior" not in made:
         return None

@@ -41,7 +41,10 @@ def shown(
     estimate: PriorEstimate, parts: Groups | None, inputs: Inputs, by: str | None, level: float | None, top: int
 ) -> Answer:
     """Return the answer about an estimate, and about that of the groups by the column `by` if there are any."""
-    value = described(estimate, inputs, level)
+    value = {
+        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes, **inputs.taken,
+        "target": [part.name for part in inputs.table.parts][:1000],
+    }  # fmt: skip
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
     head = f"{counted(estimate.n, 'row')}{labelled}, {len(estimate.prior)} classes, {inputs.method_text}"
     first = first_lines(head, value["verdict"], stopped(estimate.acts))
@@ -53,10 +56,3 @@ def shown(
     ok = estimate.status.ok and bool(parts.converged.all())
     return Answer(value | grouped(parts, by, level), text + note, ok)
 
-
-def described(estimate: PriorEstimate, inputs: Inputs, level: float | None) -> dict[str, Any]:
-    """Return an estimate as what `--json` prints."""
-    return {
-        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes, **inputs.taken,
-        "target": [part.name for part in inputs.table.parts][:1000],
-    }  # fmt: skip

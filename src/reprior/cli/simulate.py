@@ -17,12 +17,14 @@ from reprior.cli._atomic import keep_apart
 from reprior.cli._options import values_options
 from reprior.cli._shell import Answer, print_answer
 from reprior.io.files import open_table
-from reprior.io.labels import label_columns
-from reprior.io.prepare import prepared
+from reprior.io.sources import labelled_rows
 from reprior.io.table import Choice
 from reprior.state import whole_file
 
-SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5}  # with their usual strength
+SHIFTS: dict[str, tuple[Any, float]] = {  # with their usual strength
+    "long-tail": (simulate.shuffled_long_tail, 0.1), "dirichlet": (simulate.dirichlet, 1.0),
+    "tweak-one": (simulate.tweak_one, 0.5), "knock-out": (simulate.knock_out, 0.5),
+}  # fmt: skip
 
 
 @click.command("simulate")
@@ -49,14 +51,12 @@ def command(pool: Path, output: Path, shift: str, strength: float | None, rows: 
         fail("simulate", "--output", "end in .npz, .parquet or .csv", output)
     keep_apart("simulate", output, pool)
     wanted = Choice(**columns, with_labels=True, caller="simulate")
-    table = prepared(open_table(pool, wanted))
-    chunk = table.load()
-    y = label_columns(chunk.labels, table, pool, len(chunk.proba), table.classes)
+    table = open_table(pool, wanted)
+    proba, y = labelled_rows(table, pool)
     rng, k = np.random.default_rng(seed), table.n_classes
-    value = SHIFTS[shift] if strength is None else strength
-    draw: Any = {"long-tail": simulate.shuffled_long_tail, "dirichlet": simulate.dirichlet,
-                 "tweak-one": simulate.tweak_one, "knock-out": simulate.knock_out}[shift]  # fmt: skip
-    sample = simulate.resample(chunk.proba, y, draw(k, value, rng=rng), n=rows, rng=rng)
+    draw, usual = SHIFTS[shift]
+    value = usual if strength is None else strength
+    sample = simulate.resample(proba, y, draw(k, value, rng=rng), n=rows, rng=rng)
     classes = table.classes or tuple(str(j) for j in range(k))
     with whole_file(output) as file:
         writers[output.suffix](file, sample, table.classes)

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from reprior._check import InputError, counted, fail
-from reprior.adapters.spark.blocks import SparkBlocks, hive_columns
+from reprior.adapters.spark.blocks import SparkBlocks
 from reprior.adapters.spark.frames import correct as corrected
 from reprior.adapters.spark.groups import groups
 from reprior.adapters.spark.parts import file_system
@@ -107,7 +107,8 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
         if files["by"]:
             parts = groups(inputs.pipeline, spark, target, by=files["by"], estimate=estimated, **named)
         frame = corrected(parts or estimated, rows, by=files["by"], **named)
-        by = hive_columns([about.file.path for about in inputs.rows.surveys])
+        folders = inputs.rows.surveys[0].file.path.split("/")[:-1]  # some of them columns, as `day=2026-11-16/`
+        by = [name.partition("=")[0] for name in folders if "=" in name and not name.startswith("=")]
         frame.write.partitionBy(*by).parquet(output)
         verdict = inputs.verdict(estimated)
     value = {"output": output, "rows": estimated.n, "ok": estimated.status.ok, "verdict": verdict,
@@ -129,8 +130,7 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
               help="Interval at which to look for new files.  [default: process all files and stop]")  # fmt: skip
 @click.option("--skip-bad", is_flag=True, help="Write null for rows that are not probabilities instead of stopping.")
 @print_answer
-def stream(input: str, output: str, files: int, every: float | None, master: str | None,
-           **following: Any) -> Answer:  # fmt: skip
+def stream(input: str, output: str, files: int, every: float | None, master: str | None, **following: Any) -> Answer:
     """Correct each new Parquet file in the folder INPUT and follow the class prior of each key.
 
     A sample is corrected before it is learned, and learned and written exactly once. After a crash, or when there are
@@ -171,19 +171,16 @@ def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str 
     pipe, logits = with_method(fit.pipeline, files["method"], files["options"]), fit.values == "logits"
     if by and (pipe.method != "ebls" or logits):
         fail(caller, "--by", "be used with the method ebls and with probabilities", "logits" if logits else pipe.method)
-    rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by,
-                       label=labels)  # fmt: skip
+    choice = Choice(columns=columns, caller=caller, classes=pipe.classes or (), by=by or labels, label=labels,
+                    values="logits" if logits else None)  # fmt: skip
+    rows = SparkBlocks.of(spark, target, choice)
     pipe, matched = match_classes(pipe, rows.classes, caller, target)
-    parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.surveys)
+    unread = (lambda: iter(())), (lambda *_: None)  # workers read and write
+    parts = tuple(Part(about.file.name, rows.n_classes, *unread, rows.classes) for about in rows.surveys)
     labelled = None
     if labels:
         labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
-    return Inputs(Table(parts, Choice(caller=caller, by=by)), rows, pipe, matched, fit.warning,
-                  target_labels=labelled)  # fmt: skip
-
-
-def nothing(*_: Any) -> None:
-    """Write no part here: workers do."""
+    return Inputs(Table(parts, Choice(caller=caller, by=by)), rows, pipe, matched, fit.warning, target_labels=labelled)
 
 
 @contextmanager

@@ -13,9 +13,11 @@ from reprior._check import counted
 from reprior.cli._atomic import alone
 from reprior.cli._options import classes_option, source_options, stream_method_options, values_options
 from reprior.cli._shell import DONE, INTERRUPTED, printable
-from reprior.cli._stream_run import BY_POSITION, StreamRun
+from reprior.cli._stream_run import StreamRun
 from reprior.cli._stream_state import StreamOptions
 from reprior.estimates.show import applied
+
+BY_POSITION = "Classes were matched by position, because the input or the source has no class names."
 
 
 @click.command("stream")
@@ -59,23 +61,18 @@ def command(as_json: bool, **settings: Any) -> int:
     """
     state = settings["state"]
     with alone("stream", state, "--state") if state is not None else nullcontext():
-        return follow(as_json, settings)
-
-
-def follow(as_json: bool, settings: dict[str, Any]) -> int:
-    """Follow the stream, report what was done and return the exit code."""
-    run = StreamRun(StreamOptions(**settings))
-    try:
-        if run.warning:
-            click.echo(run.warning, err=True)
-        run.run()
-        piped = run.out.handle == 1
-    finally:
-        run.close()
-    lines = [json.dumps(summary(run))] * (not piped) if as_json else report(run, piped)
-    for line in lines:
-        click.echo(printable(line), err=True)
-    return INTERRUPTED if run.stop.asked else DONE
+        run = StreamRun(StreamOptions(**settings))
+        try:
+            if run.warning:
+                click.echo(run.warning, err=True)
+            run.run()
+            piped = run.out.handle == 1
+        finally:
+            run.close()
+        lines = [json.dumps(summary(run))] * (not piped) if as_json else report(run, piped)
+        for line in lines:
+            click.echo(printable(line), err=True)
+        return INTERRUPTED if run.stop.asked else DONE
 
 
 def summary(run: StreamRun) -> dict[str, Any]:

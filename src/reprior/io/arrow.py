@@ -11,9 +11,9 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import fail, quoted
-from reprior._check.columns import FLOAT, ID_NAMES, LIST, OTHER, Column, number_column
+from reprior._check.frames import FLOAT, ID_NAMES, LIST, OTHER, Column, number_column
 from reprior._types import Matrix
-from reprior.io.columns import Chosen, choose
+from reprior.io.columns import Chosen, check_all_named, choose
 from reprior.io.files import lines_of
 from reprior.io.prepare import DECIMAL_NUMBER, check_header
 from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
@@ -48,7 +48,7 @@ def parquet_part(name: str, opener: Opener, choice: Choice, groups: range | None
             codec = group.column(0).compression.lower().replace("uncompressed", "none")
             numbers = max(group.column(j).num_values for j in range(group.num_columns))
             width = max(width, numbers // max(1, group.num_rows))  # of a row, lists counted by their length
-        size = batch_rows(width)
+        size = min(1 << 16, max(64, BATCH_BYTES // (4 * width)))
 
     def batches(columns: list[str] | None) -> Iterator[Any]:
         with opener() as file:
@@ -60,9 +60,7 @@ def parquet_part(name: str, opener: Opener, choice: Choice, groups: range | None
     def writer(file: IO[bytes], schema: Any) -> Any:
         return pq.ParquetWriter(file, schema, compression=codec)
 
-    return table_part(
-        name, schema, batches, choice, writer, typed_columns(name, schema, choice), rows=rows, start=first
-    )
+    return ArrowTable(name, schema, batches, choice, writer, typed_columns(name, schema, choice), first).part(rows)
 
 
 def row_groups(about: Any) -> list[int]:
@@ -70,12 +68,7 @@ def row_groups(about: Any) -> list[int]:
     return [about.row_group(i).num_rows for i in range(about.num_row_groups)]
 
 
-def batch_rows(n_classes: int) -> int:
-    """Return how many rows to decode at once."""
-    return min(1 << 16, max(64, BATCH_BYTES // (4 * n_classes)))
-
-
-def ipc_part(name: str, opener: Opener, choice: Choice) -> Part:
+def arrow_part(name: str, opener: Opener, choice: Choice) -> Part:
     """Return the reader of an Arrow IPC file or stream."""
 
     def open_any(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
@@ -96,7 +89,7 @@ def ipc_part(name: str, opener: Opener, choice: Choice) -> Part:
                 whole = batch.select(columns) if columns else batch
                 yield from (whole.slice(start, 4096) for start in range(0, whole.num_rows, 4096))
 
-    return table_part(name, schema, batches, choice, pa.ipc.new_file, typed_columns(name, schema, choice))
+    return ArrowTable(name, schema, batches, choice, pa.ipc.new_file, typed_columns(name, schema, choice)).part()
 
 
 def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
@@ -129,7 +122,7 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         with opener() as file, csv.open_csv(file, read_options=reading, convert_options=converting) as reader:
             yield from reader
 
-    return table_part(name, schema, batches, choice, CsvOut, chosen)
+    return ArrowTable(name, schema, batches, choice, CsvOut, chosen).part()
 
 
 class CsvOut:
@@ -194,73 +187,91 @@ def chosen_columns(columns: Sequence[Column], schema: Any, choice: Choice, name:
     return chosen
 
 
-def table_part(
-    name: str, schema: Any, batches: Any, choice: Choice, writer: Any, columns: Chosen, *, rows: int | None = None,
-    start: int = 0,
-) -> Part:  # fmt: skip
-    """Return the part whose record batches `batches(columns)` yields and `writer(file, schema)` takes.
+class ArrowTable:
+    """A file of record batches, which `batches(columns)` yields and `writer(file, schema)` takes; `start` is the number
+    of its first row."""
 
-    `start` is the number of its first row in its file.
-    """
-    chosen, listed, label, unused = columns
-    wanted = [*chosen, *([label] if label else [])]
-    classes, n_classes = columns.names or None, len(chosen)
-    if listed:
-        kind = schema.field(chosen[0]).type
-        written = (schema.metadata or {}).get(CLASSES_KEY)
-        classes = tuple(map(str, json.loads(written))) if written else None
-        length = kind.list_size if pa.types.is_fixed_size_list(kind) else first_length(batches(wanted))
-        if length is None:
-            fail(choice.caller, name, "have at least one row", "none")
-        n_classes = length
-        if classes is not None and len(classes) != n_classes:
-            fail(choice.caller, name, f"name all {n_classes} classes", f"{len(classes)} names")
-    if n_classes < 2:
-        fail(choice.caller, name, "have at least two classes", f"{n_classes} ({', '.join(map(quoted, chosen))})",
-             remedy="For a binary classifier store both probabilities")  # fmt: skip
+    def __init__(
+        self, name: str, schema: Any, batches: Any, choice: Choice, writer: Any, chosen: Chosen, start: int = 0
+    ) -> None:
+        self.name, self.schema, self.batches, self.choice, self.writer = name, schema, batches, choice, writer
+        self.chosen, self.start, self.by_text = chosen, start, writer is CsvOut
+        self.wanted = [*chosen.names, *([chosen.label] if chosen.label else [])]
+        self.classes: tuple[str, ...] | None = chosen.names
+        self.n_classes = len(chosen.names)
+        if chosen.is_list:
+            self.read_list_classes(schema.field(chosen.names[0]).type)
+        if self.n_classes < 2:
+            fail(choice.caller, name, "have at least two classes",
+                 f"{self.n_classes} ({', '.join(map(quoted, chosen.names))})",
+                 remedy="For a binary classifier store both probabilities")  # fmt: skip
 
-    def read() -> Iterator[Chunk]:
-        first = start
-        for batch in batches(wanted):
-            place = (choice.caller, name, first)
-            rows, labels = rows_from(batch, chosen, n_classes, place), None
+    def read_list_classes(self, kind: Any) -> None:
+        """Find how many classes a list column has, by its type or first list, and what the file calls them."""
+        lengths = (batch.column(0).value_lengths()[0].as_py() or 0 for batch in self.batches(self.wanted)
+                   if batch.num_rows)  # fmt: skip
+        n_classes = kind.list_size if pa.types.is_fixed_size_list(kind) else next(lengths, None)
+        if n_classes is None:
+            fail(self.choice.caller, self.name, "have at least one row", "none")
+        stored = (self.schema.metadata or {}).get(CLASSES_KEY)
+        self.n_classes, self.classes = int(n_classes), tuple(map(str, json.loads(stored))) if stored else None
+        check_all_named(self.classes, self.n_classes, self.choice.caller, self.name)
+
+    def part(self, rows: int | None = None) -> Part:
+        """Return the file as a part."""
+        return Part(
+            self.name, self.n_classes, self.read, self.rewrite, self.classes, rows, unused=self.chosen.unused,
+            columns=() if self.chosen.is_list else self.chosen.names,
+            groups=self.groups if self.choice.by else None, label=self.chosen.label,
+        )  # fmt: skip
+
+    def read(self) -> Iterator[Chunk]:
+        first, label = self.start, self.chosen.label
+        for batch in self.batches(self.wanted):
+            place = (self.choice.caller, self.name, first)
+            rows, labels = rows_from(batch, self.chosen.names, self.n_classes, place), None
             if label:
                 no_nulls(batch.column(label), place)
                 labels = np.asarray(batch.column(label).to_pylist())
             yield Chunk(rows, labels)
             first += len(rows)
 
-    def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
-        out = schema
-        for column in () if listed else chosen:
-            if not pa.types.is_floating(schema.field(column).type):
-                out = out.set(out.get_field_index(column), pa.field(column, pa.float64()))
-        if names is not None:
-            refuse_set_column(schema.names, choice.caller, name)
-            out = out.append(set_field(names, writer is CsvOut, choice.caller))
-        with writer(file, out) as target:
-            first = 0
-            for batch in batches(None):
-                rows = rows_from(batch, chosen, n_classes, (choice.caller, name, first))
+    def rewrite(self, file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
+        out, first = self.written_schema(names), 0
+        with self.writer(file, out) as target:
+            for batch in self.batches(None):
+                rows = rows_from(batch, self.chosen.names, self.n_classes, (self.choice.caller, self.name, first))
                 first += len(rows)
                 made = fn(np.ascontiguousarray(rows))
                 sets = [] if names is None else set_names(made.inside, names)
-                column = pa.array([BETWEEN.join(x) for x in sets] if writer is CsvOut else sets)
-                target.write_batch(replaced(batch, chosen, made.rows, out, {SET: column}))
+                column = pa.array([BETWEEN.join(x) for x in sets] if self.by_text else sets)
+                target.write_batch(replaced(batch, self.chosen.names, made.rows, out, {SET: column}))
 
-    def groups() -> Iterator[list[Any]]:
-        return (key_values(batch.column(0), choice, name) for batch in batches([choice.by]))
+    def written_schema(self, names: Sequence[str] | None) -> Any:
+        """Return the columns of a corrected file: whole numbers have become floats, and sets are added."""
+        out = self.schema
+        for column in () if self.chosen.is_list else self.chosen.names:
+            if not pa.types.is_floating(out.field(column).type):
+                out = out.set(out.get_field_index(column), pa.field(column, pa.float64()))
+        if names is None:
+            return out
+        refuse_set_column(out.names, self.choice.caller, self.name)
+        if self.by_text and any(BETWEEN in name for name in names):
+            fail(self.choice.caller, "--sets", f"have class names without {BETWEEN!r}, which separates them in a CSV"
+                 " file", "one with it", remedy="Write Parquet")  # fmt: skip
+        return out.append(pa.field(SET, pa.string() if self.by_text else pa.list_(pa.string())))
 
-    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=() if listed else chosen,
-                groups=groups if choice.by else None, label=label)  # fmt: skip
-
-
-def set_field(names: Sequence[str], as_text: bool, caller: str) -> Any:
-    """Return the type of the column of sets: lists of names, or where there are no lists text with `|` between them."""
-    if as_text and any(BETWEEN in name for name in names):
-        fail(caller, "--sets", f"have class names without {BETWEEN!r}, which separates them in a CSV file",
-             "one with it", remedy="Write Parquet")  # fmt: skip
-    return pa.field(SET, pa.string() if as_text else pa.list_(pa.string()))
+    def groups(self) -> Iterator[list[Any]]:
+        """Yield keys: numbers as they are, dates and the like as text, None where there is none."""
+        for batch in self.batches([self.choice.by]):
+            column = batch.column(0)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if is_list(column.type) or pa.types.is_struct(column.type):
+                fail(self.choice.caller, self.name, f"have text or numbers in {self.choice.by!r}",
+                     f"type {column.type}")  # fmt: skip
+            plain = is_number(column.type) or pa.types.is_boolean(column.type)
+            yield (column if plain else column.cast(pa.string())).to_pylist()
 
 
 def replaced(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any, more: Mapping[str, Any] = {}) -> Any:
@@ -279,24 +290,14 @@ def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def first_length(batches: Iterator[Any]) -> int | None:
-    """Return K of the list column that batches begin with: the length of its first list; None without rows."""
-    return next((int(batch.column(0).value_lengths()[0].as_py() or 0) for batch in batches if batch.num_rows), None)
-
-
 def rows_from(batch: Any, columns: Sequence[str], n_classes: int, place: tuple[str, str, int]) -> Matrix:
-    """Return the rows (n, K) that some columns of a batch hold: one of lists, or one a class."""
+    """Return the rows (n, K) that some columns of a batch hold: one of lists, which is not copied, or one per class."""
     picked = [batch.column(column) for column in columns]
-    if is_list(picked[0].type):
-        return list_rows(picked[0], n_classes, place)
     for column in picked:
         no_nulls(column, place)
-    return np.array([numbers(column) for column in picked]).T  # stored class by class as it came
-
-
-def list_rows(column: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:
-    """Return a list column (n lists of K numbers) as (n, K), without copying; refuse nulls and other lengths."""
-    no_nulls(column, place)
+    column = picked[0]
+    if not is_list(column.type):
+        return np.array([numbers(column) for column in picked]).T  # stored class by class as it came
     if not pa.types.is_fixed_size_list(column.type):
         lengths = np.diff(column.offsets.to_numpy(zero_copy_only=False))
         if (lengths != n_classes).any():
@@ -318,14 +319,3 @@ def no_nulls(column: Any, place: tuple[str, str, int], per_row: int = 1) -> None
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) // per_row
         fail(place[0], place[1], "contain only finite numbers", "null", place=f"row {place[2] + row} of this file",
              count=column.null_count, remedy="Drop or repair those rows")  # fmt: skip
-
-
-def key_values(column: Any, choice: Choice, name: str) -> list[Any]:
-    """Return the keys of rows: numbers as they are, dates and the like as text, None where there is none."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if is_list(column.type) or pa.types.is_struct(column.type):
-        fail(choice.caller, name, f"have text or numbers in {choice.by!r}", f"type {column.type}")
-    plain = is_number(column.type) or pa.types.is_boolean(column.type)
-    keys: list[Any] = (column if plain else column.cast(pa.string())).to_pylist()
-    return keys

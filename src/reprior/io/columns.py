@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from reprior._check import Fault, counted, difference, fail, listed, perhaps, quoted
-from reprior._check.columns import FLOAT, ID_NAMES, LIST, WHOLE, Column, class_places, named_places
+from reprior._check.frames import FLOAT, ID_NAMES, LIST, WHOLE, Column, class_places, named_places
 from reprior.io.table import Choice, Part
 
 LABEL_NAMES = ("label", "y")
@@ -17,8 +17,7 @@ SOUGHT = {"--by": "groups", "--id": "names of the rows", "--labels": "labels"}
 
 
 def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name: str) -> tuple[str, ...] | None:
-    """Return what the class columns are called: as the user says, unless they have these names already, in whatever
-    order. Names of which only some agree are refused."""
+    """Return what the class columns are called: as the user says, unless they have these names in some order."""
     names = choice.names
     if not names or (columns is not None and set(columns) == set(names)):
         return columns
@@ -47,6 +46,12 @@ def classes_apart(names: tuple[str, ...] | None, n_classes: int, wanted: tuple[s
     return f"{n_classes} classes in another order" if sorted(names) == sorted(wanted) else difference(names, wanted)
 
 
+def check_all_named(classes: tuple[str, ...] | None, n_classes: int, caller: str, name: str) -> None:
+    """Refuse a file that names only some of its classes."""
+    if classes is not None and len(classes) != n_classes:
+        fail(caller, name, f"name all {n_classes} classes", f"{len(classes)} names")
+
+
 def check_width(n_columns: int, caller: str, name: str) -> None:
     """Refuse a file of more columns than a reader of columns can hold."""
     if n_columns > MAX_COLUMNS:
@@ -68,8 +73,7 @@ def pick(choice: Choice, columns: list[str]) -> list[str]:
 
 
 class Chosen(NamedTuple):
-    """What holds the probabilities, one column of lists or one column per class; what holds the labels; and which
-    columns of floats were left aside because the source does not name them."""
+    """What holds the probabilities, one column of lists or one per class; the labels; and floats that are unused."""
 
     names: tuple[str, ...]
     is_list: bool
@@ -80,10 +84,7 @@ class Chosen(NamedTuple):
 def choose(
     columns: Sequence[Column], types: dict[str, str], choice: Choice, name: str, aside: Sequence[str | None] = ()
 ) -> Chosen:
-    """Return which columns of a file the user means, or else the obvious ones; `aside` are no classes.
-
-    `types` are the types to show beside the names of the columns, where one is not there.
-    """
+    """Return which columns of a file the user means, or else the obvious ones: not `aside`. Sentences show `types`."""
     check_width(len(columns), choice.caller, name)
     if len(types) < len(columns):
         fail(choice.caller, name, "have columns with different names", listed([c.name for c in columns], 30))
@@ -95,9 +96,16 @@ def choose(
     refuse_absent(names or ["proba"], types, choice, name)
     if not names:
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
-    is_list = len(names) == 1 and any(column.name == names[0] and column.kind == LIST for column in columns)
+    kinds = {column.name: column.kind for column in columns}
+    is_list = [kinds[column] for column in names] == [LIST]
     unused = () if choice.columns or is_list else unused_floats(free, names)
-    return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(unused))
+    return Chosen(tuple(names), is_list, label if choice.with_labels else None, unused)
+
+
+def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of floats that are neither classes nor labels."""
+    used = {*names, *LABEL_NAMES}
+    return tuple(column.name for column in columns if holds_floats(column) and column.name not in used)
 
 
 def class_names(columns: Sequence[Column], choice: Choice, name: str) -> list[str]:
@@ -120,12 +128,6 @@ def refuse_mixed(columns: Sequence[Column], choice: Choice, name: str) -> None:
         fail(choice.caller, name, "have no whole numbers, which may be ids, beside the scores of the classes",
              f"{listed(whole, 10)} beside {listed(others, 10)}",
              remedy=f"Name the columns of the classes with `{choice.option}`")  # fmt: skip
-
-
-def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
-    """Return the names of columns of floats that are neither classes nor labels."""
-    used = {*names, *LABEL_NAMES}
-    return [column.name for column in columns if holds_floats(column) and column.name not in used]
 
 
 def holds_floats(column: Column) -> bool:
@@ -160,8 +162,7 @@ def no_column(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> 
 
 
 def perhaps_column(wanted: str, there: Collection[str]) -> str:
-    """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them, which
-    is none that names rows."""
+    """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them."""
     able = [column for column in there if column not in ID_NAMES]
     only = able[0] if wanted in LABEL_NAMES and len(able) == 1 else wanted
     meant = perhaps(only, there)

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -28,6 +29,10 @@ SUFFIXES_OF = {
 SUFFIXES = tuple(suffix for suffixes in SUFFIXES_OF.values() for suffix in suffixes)
 FIRST_BYTES = {
     b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow",
+}  # fmt: skip
+READERS = {  # kind: module and function, imported when they are needed
+    "parquet": ("arrow", "parquet_part"), "arrow": ("arrow", "arrow_part"), "csv": ("arrow", "csv_part"),
+    "npy": ("npy", "npy_part"), "npz": ("npy", "npz_part"), "ndjson": ("records", "ndjson_part"),
 }  # fmt: skip
 RECORD_BYTES = 1 << 24  # a line or record longer than this is none: it would hold a million probabilities
 
@@ -103,19 +108,8 @@ def open_part(name: str, opener: Opener, choice: Choice) -> Part:
         kind = open_kind(opener)
         if not kind:
             fail(choice.caller, name, "have at least one row", "an empty file")
-        if kind in ("npy", "npz"):
-            from reprior.io.npy import numpy_part
-
-            part = numpy_part(name, opener, choice, kind)
-        elif kind == "ndjson":
-            from reprior.io.ndjson import ndjson_part
-
-            part = ndjson_part(name, opener, choice)
-        else:
-            from reprior.io import arrow
-
-            makers = {"parquet": arrow.parquet_part, "arrow": arrow.ipc_part, "csv": arrow.csv_part}
-            part = makers[kind](name, opener, choice)
+        module, function = READERS[kind]
+        part: Part = getattr(import_module(f"reprior.io.{module}"), function)(name, opener, choice)
         check_text(part.classes or (), choice.caller, name)
         return replace(part, kind=kind)
 

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from reprior._check import InputError, fail, listed, number_of
-from reprior._check.columns import ID_NAMES
+from reprior._check.frames import ID_NAMES
 from reprior._labels import WHOLE_NUMBER, check_labels, check_some_labels
 from reprior._types import Labels, Source, Vector
 from reprior.io.files import open_table
@@ -26,8 +26,7 @@ FIELDS = ("chance", "weight", "label")  # beside the column that names rows
 
 
 class Listed(NamedTuple):
-    """A list of rows to label: what its first column is called, the fields of each line, and the numbers of the
-    rows (m,)."""
+    """A list of rows to label: the name of its first column, the fields of each line, and the numbers of its rows."""
 
     name: str
     lines: list[dict[str, str]]
@@ -35,8 +34,7 @@ class Listed(NamedTuple):
 
 
 class TargetLabels(NamedTuple):
-    """Labels of all rows of a target (n,), None where unknown; their weights (n,) if they were chosen; the list that
-    they came from, if it was one."""
+    """Labels of all rows of a target (n,), None if unknown; weights (n,) and list if they were chosen for labelling."""
 
     labels: Any
     weights: Vector | None = None
@@ -113,9 +111,10 @@ def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id
                 raise
             continue
         ids = ["" if value is None else str(value) for value in values_of_all(table)]
-        lacks = not_unique(ids)
-        if not lacks:
+        bad = [text for text, times in Counter(ids).items() if text == "" or times > 1]
+        if not bad:
             return Ids(column, ids)
+        lacks = f"has {f'{bad[0]!r} twice' if bad[0] else 'nothing in one row'}"
         why = why or f"{column!r} {lacks}"
         if name is not None:
             fail(choice.caller, option, f"name rows by a column of {target} that tells all of them apart",
@@ -125,11 +124,6 @@ def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id
     return Ids(ROW, None, why)
 
 
-def not_unique(ids: Sequence[str]) -> str:
-    """Return why ids do not name rows, "" if they do."""
-    bad = [name for name, times in Counter(ids).items() if name == "" or times > 1]
-    return f"has {f'{bad[0]!r} twice' if bad[0] else 'nothing in one row'}" if bad else ""
-
 
 def lines_in(text: str) -> csv.DictReader[str]:
     """Return a reader of CSV, whatever stands between its fields: spreadsheets write what their country does."""
@@ -138,17 +132,14 @@ def lines_in(text: str) -> csv.DictReader[str]:
 
 
 def ids_of(names: Sequence[str], target: Path, choice: Choice, path: str) -> Ids:
-    """Return what names the rows of a list that has these columns: one that is called so, else the first that the
-    target has too."""
-    id_columns = [column for column in (*ID_NAMES, ROW) if column in names]
-    first: InputError | None = None
-    for column in id_columns or names:
+    """Return what names the rows of a list with these columns: an id column, else the first that the target has too."""
+    reasons = []
+    for column in [column for column in (*ID_NAMES, ROW) if column in names] or names:
         try:
             return Ids(ROW, None) if column == ROW else read_ids(target, choice, column, path)
         except InputError as error:
-            first = first or error
-    assert first is not None
-    raise first
+            reasons.append(error)
+    raise reasons[0]
 
 
 def read_list(path: str, target: Path, choice: Choice, n: int, source: Source) -> TargetLabels:

@@ -13,9 +13,9 @@ from typing import IO, Any, NamedTuple, NoReturn
 import numpy as np
 
 from reprior._check import fail
-from reprior._check.columns import LIST, OTHER, Column
+from reprior._check.frames import LIST, OTHER, Column
 from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, choose
+from reprior.io.columns import LABEL_NAMES, check_all_named, choose
 from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column
 
 STEP_BYTES = 1 << 18  # bytes that are corrected and written at once; they stay in cache
@@ -109,71 +109,52 @@ def array_columns(archive: Any) -> list[Column]:
     return columns
 
 
-class Arrays(NamedTuple):
-    """What an NPY or NPZ file holds: rows (n, K), labels (n,), groups (n,), classes, and what rows and labels are
-    called."""
-
-    rows: Any
-    labels: Any = None
-    groups: Any = None
-    classes: tuple[str, ...] | None = None
-    key: str = ""
-    label: str | None = None
-
-
-def read_npy(name: str, opener: Opener, choice: Choice) -> Arrays:
-    """Return the rows of an NPY file."""
+def npy_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of an NPY file."""
     if choice.by:
         fail(choice.caller, name, f"have the column {choice.by!r}", "an array without columns",
              remedy=f"Save both with np.savez(file, proba=…, {choice.by}=…)")  # fmt: skip
-    with opener() as file:
-        return Arrays(NpyRows(file, choice.caller, name))
+    with opener() as source:
+        array: Any = NpyRows(source, choice.caller, name)
+    if choice.with_labels:
+        refuse_unlabelled(choice, name)
+
+    def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
+        assert names is None  # an array has no room for sets: `correct` has refused that
+        file.write(npy_header(array))
+        step = max(1, STEP_BYTES // (array.shape[1] * array.dtype.itemsize))
+        for start in range(0, len(array), step):
+            file.write(np.ascontiguousarray(fn(array[start : start + step]).rows).data)
+
+    return Part(name, array.shape[1], lambda: iter([Chunk(array)]), rewrite, rows=len(array), mapped=True)
 
 
-def read_npz(name: str, opener: Opener, choice: Choice) -> Arrays:
-    """Return rows, and perhaps labels, groups and class names, of an NPZ file."""
+def npz_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of an NPZ file: of rows, and perhaps labels, groups and class names."""
     with opener() as file, np.load(file) as archive:
         there = array_columns(archive)
-        if choice.with_labels and not {choice.label, *LABEL_NAMES} & {column.name for column in there}:
+        if choice.with_labels and {choice.label, *LABEL_NAMES}.isdisjoint(archive.files):
             refuse_unlabelled(choice, name)
-        chosen = choose(there, {column.name: "" for column in there}, replace(choice, classes=()), name)
-        key, label = chosen.names[0], chosen.label
-        rows, classes = archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
-        labels, groups = (archive[column] if column else None for column in (label, choice.by))
+        chosen = choose(there, dict.fromkeys([column.name for column in there], ""), replace(choice, classes=()), name)
+        key, rows = chosen.names[0], archive[chosen.names[0]]
+        classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
+        labels, groups = (archive[column] if column else None for column in (chosen.label, choice.by))
     check_shape(rows.dtype, rows.shape, choice.caller, name)
     if groups is not None and groups.shape != rows.shape[:1]:
         fail(choice.caller, name, f"have {len(rows)} keys in {choice.by!r}, one per row", f"shape {groups.shape}")
     rows = rows if rows.dtype.kind == "f" else rows.astype(np.float64)
-    return Arrays(rows, labels, groups, classes, key, label)
-
-
-def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
-    """Return the reader of an NPY file, or of an NPZ file with rows and perhaps `y` and `classes`."""
-    arrays = (read_npy if kind == "npy" else read_npz)(name, opener, choice)
-    array, labels, groups, classes, wanted, key = arrays
-    if choice.with_labels and labels is None:
-        refuse_unlabelled(choice, name)
-    if classes is not None and len(classes) != array.shape[1]:
-        fail(choice.caller, name, f"name all {array.shape[1]} classes", f"{len(classes)} names")
+    check_all_named(classes, rows.shape[1], choice.caller, name)
 
     def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
-        if kind == "npy":
-            assert names is None  # an array has no room for sets: `correct` has refused that
-            file.write(npy_header(array))
-            step = max(1, STEP_BYTES // (array.shape[1] * array.dtype.itemsize))
-            for start in range(0, len(array), step):
-                file.write(np.ascontiguousarray(fn(array[start : start + step]).rows).data)
-            return
         with opener() as source, np.load(source) as archive:
-            if names is not None:
-                refuse_set_column(archive, choice.caller, name)
-            made = fn(array)
-            np.savez(file, **{**archive, wanted: made.rows}, **({} if names is None else {SET: made.inside}))
+            arrays = dict(archive)
+        if names is not None:
+            refuse_set_column(arrays, choice.caller, name)
+        made = fn(rows)
+        np.savez(file, **arrays | {key: made.rows} | ({} if names is None else {SET: made.inside}))
 
-    return Part(
-        name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy",
-        groups=None if groups is None else lambda: iter([groups.tolist()]), label=key,
-    )  # fmt: skip
+    return Part(name, rows.shape[1], lambda: iter([Chunk(rows, labels)]), rewrite, classes, len(rows),
+                groups=None if groups is None else lambda: iter([groups.tolist()]), label=chosen.label)  # fmt: skip
 
 
 def refuse_unlabelled(choice: Choice, name: str) -> NoReturn:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import IO, Any, NamedTuple
+from typing import IO
 
 import numpy as np
 
@@ -97,47 +97,36 @@ def check_header(line: bytes, caller: str, name: str, classes: Sequence[str] = (
              remedy="Put the names of the classes before the first row")  # fmt: skip
 
 
-class View(NamedTuple):
-    """How the rows of a file are changed when they are read, and changed back (rows, as they were) when written."""
-
-    read: Callable[[Matrix], Matrix]
-    write: Callable[[Corrected, Matrix], Corrected]
-
-    def of(self, part: Part, back: Sequence[int] | None = None, **changes: Any) -> Part:
-        """Return a part that is read and written so; `back` are the places of its columns among the classes."""
-
-        def read() -> Iterator[Chunk]:
-            step = max(1, CHUNK_NUMBERS // part.n_classes)  # of an NPY file, which comes as one chunk
-            for chunk in part.read():
-                for at in range(0, len(chunk.proba), step):
-                    labels = None if chunk.labels is None else chunk.labels[at : at + step]
-                    yield Chunk(self.read(chunk.proba[at : at + step]), labels)
-
-        def rewrite(file: IO[bytes], fn: Correct, classes: Sequence[str] | None) -> None:
-            names = classes if classes is None or back is None else [classes[j] for j in back]
-            part.rewrite(file, lambda rows: self.write(fn(self.read(rows)), rows), names)
-
-        return replace(part, read=read, rewrite=rewrite, mapped=False, **changes)
+def slices(part: Part) -> Iterator[Chunk]:
+    """Yield the rows of a part in chunks of limited size; an NPY file has one chunk."""
+    step = max(1, CHUNK_NUMBERS // part.n_classes)
+    for chunk in part.read():
+        for at in range(0, len(chunk.proba), step):
+            labels = None if chunk.labels is None else chunk.labels[at : at + step]
+            yield Chunk(chunk.proba[at : at + step], labels)
 
 
 def prepared(table: Table) -> Table:
     """Return a table whose rows are read as `prepare` makes them; written rows keep the type of the file."""
     values = table.choice.values
-    if values is None:
-        return table
 
-    def checked(part: Part) -> Part:
+    def of(part: Part) -> Part:
         def read() -> Iterator[Chunk]:
-            for number, chunk in enumerate(part.read()):
+            for number, chunk in enumerate(slices(part)):
                 if number == 0:
                     refuse_probabilities(chunk.proba[:1000], values, table.choice.caller, part.name)
-                yield chunk
+                yield chunk._replace(proba=prepare(chunk.proba, values))
 
-        return replace(part, read=read)
+        def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
+            def fixed(rows: Matrix) -> Corrected:
+                made = fn(prepare(rows, values))
+                return made._replace(rows=made.rows.astype(rows.dtype, copy=False))
 
-    view = View(lambda rows: prepare(rows, values),
-                lambda made, was: made._replace(rows=made.rows.astype(was.dtype, copy=False)))  # fmt: skip
-    return replace(table, parts=tuple(view.of(checked(part)) for part in table.parts))
+            part.rewrite(file, fixed, names)
+
+        return replace(part, read=read, rewrite=rewrite, mapped=False)
+
+    return table if values is None else replace(table, parts=tuple(map(of, table.parts)))
 
 
 def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Table:
@@ -152,8 +141,17 @@ def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Ta
     order = np.array(places_of(classes, part.classes, caller, part.name, remedy))
     back = np.argsort(order).tolist()
 
-    def as_in_file(made: Corrected, _: Matrix) -> Corrected:
-        return Corrected(made.rows[:, back], None if made.inside is None else made.inside[:, back])
+    def of(part: Part) -> Part:
+        def read() -> Iterator[Chunk]:
+            return (chunk._replace(proba=np.ascontiguousarray(chunk.proba[:, order])) for chunk in slices(part))
 
-    view = View(lambda rows: np.ascontiguousarray(rows[:, order]), as_in_file)
-    return replace(table, parts=tuple(view.of(part, back, classes=classes) for part in table.parts))
+        def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
+            def fixed(rows: Matrix) -> Corrected:
+                made = fn(np.ascontiguousarray(rows[:, order]))
+                return Corrected(made.rows[:, back], None if made.inside is None else made.inside[:, back])
+
+            part.rewrite(file, fixed, None if names is None else [names[j] for j in back])
+
+        return replace(part, read=read, rewrite=rewrite, mapped=False, classes=classes)
+
+    return replace(table, parts=tuple(map(of, table.parts)))

@@ -11,19 +11,21 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from reprior._check import fail, listed
-from reprior._check.columns import FLOAT, LIST, OTHER, Column, number_column
-from reprior._types import Matrix, Vector
+from reprior._check.frames import FLOAT, LIST, OTHER, Column, number_column
+from reprior._types import Matrix
 from reprior.io.columns import LABEL_NAMES, called, choose, no_column, places_of, refuse_mixed
-from reprior.io.files import FIRST_BYTES
+from reprior.io.files import FIRST_BYTES, lines_of
 from reprior.io.prepare import check_header
-from reprior.io.table import Choice
+from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
 
 JSON, CSV, MSGPACK = "json", "csv", "msgpack"
+LINES = 4096  # of a file of NDJSON, parsed at once
 UTF8_MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 
 
@@ -60,10 +62,6 @@ def dump(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def keyed(shares: Vector, classes: tuple[str, ...] | None) -> Any:
-    """Return shares (K,) as {class: share}, or as a list where classes have no names."""
-    return dict(zip(classes, shares.tolist(), strict=True)) if classes else shares.tolist()
-
 
 def cells(line: bytes) -> list[str]:
     """Return the values of a CSV line; none if it is no such line."""
@@ -71,6 +69,11 @@ def cells(line: bytes) -> list[str]:
         return next(csv.reader([line.decode().rstrip("\r\n")], strict=True))
     except (ValueError, csv.Error, StopIteration):
         return []
+
+
+def header_names(line: bytes) -> list[str]:
+    """Return the names of the columns in the header of CSV."""
+    return [name.strip() for name in cells(line.removeprefix(UTF8_MARK))]
 
 
 def msgpack_library() -> Any:
@@ -84,20 +87,33 @@ def msgpack_library() -> Any:
     return msgpack
 
 
-def unpacker_of(data: bytes) -> Any:
-    """Return what unpacks the msgpack values in `data`, of which the last may not be whole."""
-    unpacker = msgpack_library().Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
+def packed_values(data: bytes, caller: str, rule: str) -> Iterator[tuple[Any, int, int]]:
+    """Yield each whole msgpack value, where it starts and where it ends; bytes that are none break the `rule`."""
+    unpacker, start = msgpack_library().Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False), 0
     unpacker.feed(data)
-    return unpacker
+    try:
+        for value in unpacker:
+            end = unpacker.tell()
+            yield value, start, end
+            start = end
+    except (ValueError, msgpack_library().UnpackException) as error:
+        fail(caller, "input", rule, repr(str(error)))
+
+
+def whole_lines(data: bytes, start: int = 0) -> Iterator[tuple[bytes, int, int]]:
+    """Yield each whole line that holds anything, without its end, where it starts and where it ends."""
+    while end := data.find(b"\n", start) + 1:
+        if (line := data[start : end - 1]).strip():
+            yield line, start, end
+        start = end
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """How the records of a kind (JSON, CSV or MSGPACK) hold the probabilities of `n_classes` classes.
 
-    A record is a list of numbers, has this list in the field `key`, or has the fields `columns`, one per class. Its
-    other fields stay as they are. `raw` lists are little-endian float32 bytes. `opening` goes before the first record
-    written: the header of CSV. `unused` are fields of numbers that the source does not name.
+    A record is a list of numbers, has this list in the field `key`, or has the fields `columns`, one per class. `raw`
+    lists are little-endian float32 bytes. `opening` is the header of CSV. `unused` are numbers that are no classes.
     """
 
     kind: str
@@ -118,38 +134,18 @@ class Form:
     @property
     def header(self) -> list[str]:
         """The names of the columns of CSV."""
-        return [name.strip() for name in cells(self.opening.encode().removeprefix(UTF8_MARK))]
+        return header_names(self.opening.encode())
 
-    def is_header(self, line: bytes) -> bool:
-        """Return whether a line is the header once more, as at the start of another file."""
-        return replace(self, opening=line.decode(errors="replace")).header == self.header
-
-    def cut(self, data: bytes) -> tuple[list[Any], int]:
-        """Return the whole records of what has arrived, and the bytes they take."""
-        if self.kind != MSGPACK:
-            end = data.rfind(b"\n") + 1
-            return [line for line in data[:end].split(b"\n") if line.strip()], end
-        unpacker, records, end = unpacker_of(data), [], 0
-        try:
-            for record in unpacker:
-                records.append(record)
-                end = unpacker.tell()  # not only after the last: half a record behind it counts as read
-        except (ValueError, msgpack_library().UnpackException) as error:
-            fail(self.caller, self.name, "be msgpack values one after the other", repr(str(error)))
-        return records, end
-
-    def length(self, data: bytes, count: int) -> int:
-        """Return the number of bytes of the first `count` records; empty lines are not counted."""
+    def cut(self, data: bytes) -> tuple[list[Any], list[int]]:
+        """Return the whole records of what has arrived, and how many bytes the first 0, 1, 2, … of them take."""
         if self.kind == MSGPACK:
-            unpacker = unpacker_of(data)
-            for _ in range(count):
-                unpacker.skip()
-            return int(unpacker.tell())
-        end = 0
-        while count:
-            start, end = end, data.index(b"\n", end) + 1
-            count -= bool(data[start:end].strip())
-        return end
+            pieces = [*packed_values(data, self.caller, "be msgpack values one after the other")]
+        else:
+            pieces = [*whole_lines(data)]
+        ends = [0, *(end for _, _, end in pieces)]
+        if self.kind != MSGPACK:
+            ends[-1] = data.rfind(b"\n") + 1  # empty lines at the end are read, too
+        return [record for record, _, _ in pieces], ends
 
     def values(self, records: list[Any], first: int) -> list[Any]:
         """Return records as lists or objects; of CSV the texts by column, {} for a line of another length."""
@@ -176,8 +172,7 @@ class Form:
         return self.numbers(self.values(records, first), first, records if self.kind == CSV else None)
 
     def numbers(self, values: list[Any], first: int, shown: list[bytes] | None = None) -> Matrix:
-        """Return the probabilities (n, K) of values, or refuse the first that has no K numbers; sentences have what is
-        `shown` in the place of a value."""
+        """Return the probabilities (n, K) of values, or refuse the first without K numbers, as `shown` in its place."""
         try:
             array = np.array([self.own(value) for value in values])
             if array.shape == (len(values), self.n_classes) and array.dtype.kind in "fiu":
@@ -227,10 +222,8 @@ class Form:
             return b"".join(map(dump, replaced))
         if self.kind == MSGPACK:
             return b"".join(map(msgpack_library().Packer().pack, replaced))
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\r\n" if self.opening.endswith("\r\n") else "\n").writerows(
-            value.values() for value in replaced
-        )
+        text, end = io.StringIO(), "\r\n" if self.opening.endswith("\r\n") else "\n"
+        csv.writer(text, lineterminator=end).writerows(value.values() for value in replaced)
         return text.getvalue().encode()
 
     def write_value(self, value: dict[str, Any]) -> bytes:
@@ -248,51 +241,24 @@ class Roles(NamedTuple):
 
 
 def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tuple[Form, int] | None:
-    """Return the form that the first record has, and the bytes that belong to no record; None if more is needed.
-
-    A record with nothing but label and name is passed over.
-    """
+    """Return the form that the first record has, and the bytes that belong to no record; None if more is needed."""
     if not data:
         return None
     refuse_other_files(data, choice.caller)
     packed = data[0] >= 0x80 and not data.startswith(UTF8_MARK)
-    for value, start, end in (packed_values if packed else line_values)(data, choice.caller):
-        if value is None and not packed:
-            return csv_form(data[start:end], data[end:].partition(b"\n")[0], choice, n_classes, roles), end
-        if is_late(value, roles):
-            continue
+    mark = len(UTF8_MARK) if data.startswith(UTF8_MARK) else 0
+    pieces = packed_values(data, choice.caller, "be NDJSON, CSV or msgpack") if packed else whole_lines(data, mark)
+    for value, start, end in pieces:
+        if not packed:
+            if value.lstrip()[:1] not in (b"{", b"["):
+                return csv_form(data[start:end], data[end:].partition(b"\n")[0], choice, n_classes, roles), end
+            value = parse_lines([value], "input", 0, choice.caller)[0]
+        if isinstance(value, dict) and roles.label in value and value.keys() <= {*roles}:
+            continue  # the label of a record that came before
         form, _ = form_of(value, choice, MSGPACK if packed else JSON, aside=roles)
         return replace(form, columns=form.columns and matched(form.columns, choice), n_classes=n_classes), start
     return None
 
-
-def packed_values(data: bytes, caller: str) -> Iterator[tuple[Any, int, int]]:
-    """Yield each whole msgpack value, where it starts and where it ends."""
-    unpacker, start = unpacker_of(data), 0
-    try:
-        for value in unpacker:
-            end = unpacker.tell()
-            yield value, start, end
-            start = end
-    except (ValueError, msgpack_library().UnpackException) as error:
-        fail(caller, "input", "be NDJSON, CSV or msgpack", repr(str(error)))
-
-
-def line_values(data: bytes, caller: str) -> Iterator[tuple[Any, int, int]]:
-    """Yield the JSON value of each whole line, None for a line that is no list or object, its start and its end."""
-    start = len(UTF8_MARK) if data.startswith(UTF8_MARK) else 0
-    while end := data.find(b"\n", start) + 1:
-        line = data[start:end]
-        if line.lstrip()[:1] in (b"{", b"["):
-            yield parse_lines([line], "input", 0, caller)[0], start, end
-        elif line.strip():
-            yield None, start, end
-        start = end
-
-
-def is_late(value: Any, roles: Roles) -> bool:
-    """Return whether a value is the label of a record that came before: it has nothing but label, name and time."""
-    return isinstance(value, dict) and roles.label in value and value.keys() <= {*roles}
 
 
 def refuse_other_files(data: bytes, caller: str) -> None:
@@ -368,3 +334,66 @@ def form_from_json(fields: dict[str, Any], n_classes: int) -> Form:
     if form.n_classes != n_classes or not good or not all(isinstance(text, str) for text in texts):
         raise ValueError("no form")
     return form
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """The records of an NDJSON file, by their form; `label` is the field of the label."""
+
+    opener: Opener
+    choice: Choice
+    form: Form
+    label: str | None
+
+    def values(self) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the values of some lines at a time, with the number of the first one's row."""
+        first = 0
+        with self.opener() as file:
+            filled = lines_of(file, self.form.caller, self.form.name)
+            while lines := list(islice(filled, LINES)):
+                yield first, parse_lines(lines, self.form.name, first, self.form.caller)
+                first += len(lines)
+
+    def read(self) -> Iterator[Chunk]:
+        for first, values in self.values():
+            rows, labels = self.form.numbers(values, first), None
+            if self.choice.with_labels:
+                labels = np.array(fields_of(values, self.label))
+                if labels.dtype == object:
+                    row = next((i for i, value in enumerate(labels) if value is None), 0)
+                    fail(self.form.caller, self.form.name, f"have {self.label!r} in every row", labels[row],
+                         place=f"row {first + row}")  # fmt: skip
+            yield Chunk(rows, labels)
+
+    def rewrite(self, file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
+        form = self.form
+        if names is not None and form.key is None and not form.columns:
+            fail(form.caller, form.name, "have an object on each line, to have room for sets", "a list")
+        for first, values in self.values():
+            made = fn(form.numbers(values, first))
+            fixed = [form.replaced(v, r) for v, r in zip(values, made.rows.tolist(), strict=True)]
+            if names is not None:
+                refuse_set_column({k for v in fixed for k in v}, form.caller, form.name)
+                fixed = [{**v, SET: s} for v, s in zip(fixed, set_names(made.inside, names), strict=True)]
+            file.write(b"".join(map(dump, fixed)))
+
+    def groups(self) -> Iterator[list[Any]]:
+        for _, values in self.values():
+            yield fields_of(values, self.choice.by)
+
+
+def fields_of(values: list[Any], name: str | None) -> list[Any]:
+    """Return one field of each value; None where there is none."""
+    return [value.get(name) if isinstance(value, dict) else None for value in values]
+
+
+def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of an NDJSON file."""
+    with opener() as file:
+        line = next(lines_of(file, choice.caller, name), b"")
+    form, label = form_of(parse_lines([line], name, 0, choice.caller)[0], choice, name=name)
+    if form.n_classes < 2:
+        fail(choice.caller, name, "have at least two classes", form.n_classes)
+    lines = JsonLines(opener, choice, form, label)
+    return Part(name, form.n_classes, lines.read, lines.rewrite, form.named, unused=form.unused, columns=form.columns,
+                groups=lines.groups if choice.by else None, label=label)  # fmt: skip

@@ -28,7 +28,7 @@ SEGMENT = 32  # blocks summed by one thread at a time; fixed, so that the number
 
 
 class Segment(NamedTuple):
-    """So many rows from the row with the number `first` on, and what yields them in blocks."""
+    """`rows` rows from the row with the number `first` on, and what yields them in blocks."""
 
     first: int
     rows: int
@@ -37,11 +37,10 @@ class Segment(NamedTuple):
 
 @dataclass(slots=True)
 class FileBlocks:
-    """The rows of files in blocks; the first pass checks them and keeps what it decoded.
+    """The rows of files in blocks; the first pass checks them and keeps what it decoded, after `change`.
 
-    Decoded rows go to a nameless temporary file, which no crash can leave behind and which the system holds in memory
-    as far as there is room; if the disk is full, each pass decodes again. `change` is what is done to rows before they
-    are kept and seen. `fn` runs in `threads` threads while the next rows are read. `watch(rows)` is called as rows are
+    Decoded rows go to a nameless temporary file, which no crash can leave behind; if the disk is full, each pass
+    decodes again. `fn` runs in `threads` threads while the next rows are read. `watch(rows)` is called as rows are
     done, `note_gap(gap)` by solvers that know it.
     """
 
@@ -78,10 +77,7 @@ class FileBlocks:
         return total
 
     def having(self, change: Callable[[Matrix], Matrix]) -> FileBlocks:
-        """Return the rows as `change` makes them, which is done once; the first pass keeps them as they are then.
-
-        `change` takes rows as float64 and treats each by itself, so that it does not matter how they are cut.
-        """
+        """Return the rows as `change` makes them, of float64 and each by itself; it is done once, in the first pass."""
         if self.changed is None or self.changed.change is not change:
             self.changed = FileBlocks(self.table, self.threads, change=change)
         self.changed.watch = self.watch
@@ -139,11 +135,17 @@ class FileBlocks:
             yield rows
 
     def _kept(self, file: IO[bytes]) -> Iterator[Segment]:
+        """Yield the rows of the scratch file, mapped a segment at a time: no copy, and little address space."""
         assert self.n is not None
-        size = SEGMENT * block_rows(self.n_classes)
+        size, k, dtype = SEGMENT * block_rows(self.n_classes), self.n_classes, np.dtype(self.dtype)
+
+        def blocks(first: int, rows: int) -> Iterator[Matrix]:
+            some = np.memmap(file, dtype, "r", first * k * dtype.itemsize, (rows, k))
+            return ArrayBlocks(np.asarray(some)).stored()
+
         for first in range(0, self.n, size):
             rows = min(size, self.n - first)
-            yield Segment(first, rows, partial(read_blocks, file, first, rows, self.n_classes, self.dtype))
+            yield Segment(first, rows, partial(blocks, first, rows))
 
     def _keep(self, file: IO[bytes], first: int, block: Matrix) -> bool:
         """Return whether rows could be kept: not where the disk is full, nor where parts have several types."""
@@ -162,8 +164,7 @@ class FileBlocks:
 
 
 def check_block(part: Part, choice: Choice, first: int, total: int, at: int, block: Matrix) -> None:
-    """Refuse a block of a part with rows that are no probabilities; it begins `at` rows after row `first` of its
-    file, which is row `total` of all."""
+    """Refuse rows that are no probabilities; they begin `at` rows after row `first` of a file, row `total` of all."""
     if fault := row_fault(block):
         row = at + fault.row
         place = f"row {total + row} of all, row {first + row} of this file (the first is row 0)"
@@ -172,22 +173,17 @@ def check_block(part: Part, choice: Choice, first: int, total: int, at: int, blo
 
 
 def pieces(rows: Matrix) -> Iterator[Segment]:
-    """Yield rows in memory a segment at a time."""
-    size = SEGMENT * block_rows(rows.shape[1])
+    """Yield rows a segment at a time; those of a file are read a block at a time, and stay in cache."""
+    step = block_rows(rows.shape[1])
+    size = SEGMENT * step
+
+    def blocks(start: int, stop: int) -> Iterator[Matrix]:
+        return (as_stored(rows[first : min(first + step, stop)]) for first in range(start, stop, step))
+
     for start in range(0, len(rows), size):
-        yield Segment(start, min(size, len(rows) - start), partial(stored, rows, start, size))
+        stop = min(start + size, len(rows))
+        yield Segment(start, stop - start, partial(blocks, start, stop))
 
-
-def stored(rows: Matrix, start: int, size: int) -> Iterator[Matrix]:
-    """Yield so many rows from `start` on in blocks; those of a file are read a block at a time, and stay in cache."""
-    step, stop = block_rows(rows.shape[1]), min(start + size, len(rows))
-    return (as_stored(rows[first : min(first + step, stop)]) for first in range(start, stop, step))
-
-
-def read_blocks(file: IO[bytes], first: int, rows: int, n_classes: int, dtype: Any) -> Iterator[Matrix]:
-    """Yield rows of the scratch file, mapped a segment at a time: no copy, and little address space."""
-    some = np.memmap(file, dtype, "r", first * n_classes * np.dtype(dtype).itemsize, (rows, n_classes))
-    return ArrayBlocks(np.asarray(some)).stored()
 
 
 def ahead(fn: Callable[[S], T], items: Iterator[S], threads: int) -> Iterator[T]:

@@ -12,29 +12,27 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import InputError, as_array, check_prior, check_rows, check_text, fail, listed, number_of
-from reprior._check.columns import class_places
+from reprior._check.frames import class_places
 from reprior._labels import check_labels, named
-from reprior._types import Source, Vector
+from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.columns import LABEL_NAMES, check_width, classes_apart, perhaps_column, places_of, taken
 from reprior.io.files import open_kind, open_table, opener_of
 from reprior.io.labels import FOR_FILES, as_labels, column_in, label_columns, row_in_file
 from reprior.io.npy import array_columns, npy_head
-from reprior.io.prepare import check_commas, prepared, read_text
+from reprior.io.prepare import check_commas, prepare, read_text, refuse_probabilities
 from reprior.io.records import unique
-from reprior.io.table import Choice, readable
+from reprior.io.table import Choice, Table, readable
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.state import MAGIC
 
+TOO_LARGE = 2.0  # times the largest score of all labelled classes: numbers beyond that are scores of no class
 MAX_LABEL_DISTANCE = 0.05  # total variation between held-out labels and predictions, above which we warn
 
 
 def read_source(path: Path, choice: Choice, columns: str | None = None) -> Source:
     """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
 
-    A vector is a JSON list or object {class: count}, a CSV file with a column of class names and one of counts, an NPY
-    vector, or `counts` or `prior` in an NPZ file without `proba`. The JSON that `reprior estimate` prints is refused:
-    its prior is a target's, and the classifier was not trained on that.
     `columns` are the target's: they are tried where `choice` names none.
     """
     with readable(str(path), choice.caller):
@@ -50,12 +48,31 @@ def read_source(path: Path, choice: Choice, columns: str | None = None) -> Sourc
         if choice.columns or columns is None:
             raise
         table = open_table(path, choice)
-    rows = prepared(table).load()
+    rows, labels = labelled_rows(table, path)
     summed = taken("sum to 1", table.parts[0], choice)
-    check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
-    labels = label_columns(rows.labels, table, path, len(rows.proba), table.classes)
-    source = summarize(rows.proba, named(labels, table.classes), classes=table.classes)
+    check_rows(numbered(ArrayBlocks(rows)), choice.caller, str(path), summed)
+    source = summarize(rows, named(labels, table.classes), classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")
+
+
+def labelled_rows(table: Table, path: Path) -> tuple[Matrix, Labels]:
+    """Return all rows (n, K) of a file as its user has them made probabilities, and the columns of their labels (n,).
+
+    Nothing sums to 1 before that, so a column which no label names may be an amount, say, that is taken for a class.
+    """
+    chunk, choice, part = table.load(), table.choice, table.parts[0]
+    refuse_probabilities(chunk.proba[:1000], choice.values, choice.caller, part.name)
+    labels = label_columns(chunk.labels, table, path, len(chunk.proba), table.classes)
+    labelled = np.bincount(labels, minlength=part.n_classes) > 0
+    if choice.values and part.columns and not choice.columns and not labelled.all():
+        largest = np.max(chunk.proba, axis=0)
+        others = np.flatnonzero(~labelled & (largest > TOO_LARGE * np.abs(largest[labelled]).max()))
+        if len(others):
+            fail(choice.caller, part.name, "have no other numbers beside the scores of the classes",
+                 f"{listed([part.columns[j] for j in others])}, which no label names, with numbers up to"
+                 f" {largest[others].max():g}",
+                 remedy=f"Name the columns of the classes with `{choice.option}`")  # fmt: skip
+    return prepare(chunk.proba, choice.values), labels
 
 
 def read_counts(path: Path, source: Source, caller: str) -> Vector:
@@ -108,8 +125,8 @@ def disagreement(source: Source) -> float:
 
 
 def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple[Any, tuple[str, ...] | None] | None:
-    """Return (values, class names) if the file holds one number a class, else None; no estimate for what `of_source`
-    is wanted."""
+    """Return (values, class names) if the file holds one number a class, else None. An estimate is refused as a source:
+    its prior is a target's, and the classifier was not trained on that."""
     if path.is_dir():
         return None
     opener = opener_of(path)
@@ -158,8 +175,7 @@ def json_vector(data: bytes, caller: str, name: str, of_source: bool) -> tuple[A
 
 
 def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
-    """Return the numbers of a CSV file of two columns, classes and counts, in either order, with a header or without;
-    None for rows with labels."""
+    """Return the counts of classes that a CSV file has in two columns, with or without a header; None for rows."""
     with io.TextIOWrapper(data, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         header = [name.strip() for name in next(reader, [])]
@@ -218,8 +234,7 @@ def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choi
 
 
 def read_labels(path: Path, choice: Choice) -> tuple[str, list[str]] | None:
-    """Return the name and the values of the label column of a CSV file, whatever other columns it has; None if it is
-    no CSV file or has no such column."""
+    """Return the name and the values of the label column of a CSV file, whatever its other columns; else None."""
     if path.is_dir() or open_kind(opener_of(path)) != "csv":
         return None
     with opener_of(path)() as data, io.TextIOWrapper(data, newline="", encoding="utf-8-sig") as file:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -69,11 +70,8 @@ class Choice:
 class Part:
     """One file of rows: `read()` starts again at its first row each time.
 
-    `rewrite(file, fn, classes)` writes a file of the same kind with each block of rows replaced by fn(rows), all else
-    as it was; and with a column of sets, if `classes`, the names to write there, are not None.
-    `groups()` yields the keys of the groups of all rows, some at a time, if a column of them was asked for.
-    `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
-    over since the source does not name them.
+    `rewrite(file, fn, classes)` writes a file of the same kind with each block of rows replaced by fn(rows), and with a
+    column of sets if `classes`, the names to write there, are not None. `groups()` yields the keys of all rows.
     """
 
     name: str
@@ -83,9 +81,9 @@ class Part:
     classes: tuple[str, ...] | None = None
     rows: int | None = None
     mapped: bool = False
-    unused: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()  # columns of numbers that the source does not name
     kind: str = ""
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # taken as classes, if each class has one
     groups: Callable[[], Iterator[list[Any]]] | None = None
     label: str | None = None  # what holds the labels, if they were asked for
 
@@ -172,16 +170,10 @@ def readable(name: str, caller: str) -> Iterator[None]:
     except UnicodeDecodeError:
         fail(caller, name, "be text in UTF-8", "other bytes", remedy="Save it as UTF-8")
     except Exception as error:
-        ours = isinstance(error, (LookupError, TypeError)) and raised_here(error)  # not a fault of the file
-        if ours or getattr(error, "filename", None):
-            raise
+        *_, (last, _) = walk_tb(error.__traceback__)
+        here = str(last.f_globals.get("__name__")).startswith("reprior.")  # and not in a library that we called
+        if (here and isinstance(error, (LookupError, TypeError))) or getattr(error, "filename", None):
+            raise  # a mistake of ours, or a sentence that names the file
         reason = " ".join(str(error).split())[:200]
         fail(caller, name, "be a readable, whole file", repr(reason))
 
-
-def raised_here(error: BaseException) -> bool:
-    """Return whether an error comes from a line of this library, and not from one of another that it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("reprior.")

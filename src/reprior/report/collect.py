@@ -63,8 +63,7 @@ def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) 
     rejected, shifted = diagnosis.applies is False, diagnosis.shift_p < diagnosis.alpha
     unknown = shifted and diagnosis.applies is None
     own = estimate.checks or Checks(1.0, None, None)
-    tested = own._replace(shift_p=diagnosis.shift_p, label_shift=diagnosis.label_shift, label_mismatch="",
-                         pooled=False)  # fmt: skip
+    tested = own._replace(shift_p=diagnosis.shift_p, label_shift=diagnosis.label_shift, label_mismatch="", pooled=False)
     sentences = [Sentence(own.label_mismatch, False)] * bool(own.label_mismatch)
     sentences += [
         Sentence(text, not rejected and not unknown and text != own.labels_conflict)

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
+from importlib.resources import files
 from math import isinf, isnan, nan
 from typing import Any
 
@@ -18,63 +19,7 @@ BARS = 12
 GROUPS = 200  # in the table; the JSON has all
 SORTED = "sorted by how far the share moved"
 
-STYLE = """
-:root{color-scheme:light dark;--page:#fff;--ink:#1d2530;--soft:#5a6372;--line:#dce1e8;--blue:#0b6e99;--red:#b3261e;
---grey:#7d8797;--band:#bfe0ee}
-@media screen and (prefers-color-scheme:dark){:root{--page:#14181e;--ink:#e4e8ee;--soft:#9aa5b5;--line:#313a46;
---blue:#5cb8e0;--red:#ff8a80;--grey:#7f8a9a;--band:#234d61}}
-*{box-sizing:border-box}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:940px;margin:2rem auto;
-padding:0 1rem;overflow-wrap:break-word}
-h1{font-size:1.6rem;line-height:1.25;margin:0 0 .4rem}h2{font-size:1.1rem;margin:2.2rem 0 .5rem}p{margin:.4rem 0}
-.lead{font-size:1.08rem}.soft{color:var(--soft);font-size:.9rem}
-.warn{border-left:4px solid var(--red);padding-left:.8rem}.lead.warn{font-weight:600}
-.warn::before{content:"\\25B2  ";color:var(--red)}.fine{border-left:4px solid var(--blue);padding-left:.8rem}
-.cards{display:flex;flex-wrap:wrap;gap:.7rem;margin:1.2rem 0}
-.card{border:1px solid var(--line);border-radius:8px;padding:.6rem .9rem;flex:1 1 8.5rem}
-.card b{display:block;font-size:1.35rem;line-height:1.3}.card span{color:var(--soft);font-size:.85rem}
-.key span{display:inline-block;margin-right:1.1em}.key i{display:inline-block;width:.8em;height:.8em;border-radius:50%;
-margin-right:.35em;vertical-align:-.05em}.key .source{border:2px solid var(--ink)}
-.target,.after{background:var(--blue)}.band{background:var(--band)}.before{background:var(--grey)}
-.chart{display:grid;grid-template-columns:fit-content(34%) 1fr auto;grid-auto-flow:dense;column-gap:.7rem;
-font-size:.85rem;font-variant-numeric:tabular-nums;break-inside:avoid}
-.chart .name{grid-column:1;text-align:right}.chart .value{grid-column:3;text-align:right;color:var(--soft);
-white-space:nowrap}.value b{color:var(--ink)}.one{white-space:nowrap}
-.track{grid-column:2;position:relative;min-height:1.5rem;padding:.2rem 0;
-background:repeating-linear-gradient(90deg,var(--line) 0 1px,transparent 1px var(--step))}
-.track i{position:absolute;top:50%;border-radius:50%;width:10px;height:10px;margin:-5px}
-.track .band{border-radius:3px;height:12px;margin:-6px 0;min-width:1px}.track .source{border:2px solid var(--ink)}
-.track .bar{position:static;display:block;height:8px;margin:1px 0;border-radius:2px;min-width:1px}
-.axis{color:var(--soft);background:none}.axis span{position:absolute;transform:translateX(-50%);white-space:nowrap}
-.axis span:first-child{transform:none}
-svg{display:block;width:100%;max-width:460px;height:auto;font:11px system-ui,sans-serif}
-svg text{text-anchor:middle;fill:var(--soft)}
-svg .end{text-anchor:end}.grid{stroke:var(--line)}.same{stroke:var(--grey)}circle{fill:var(--blue);fill-opacity:.6}
-figure{margin:1.5rem 0 0}.wide{overflow:auto}.tall{max-height:560px}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;overflow-wrap:normal}
-th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-th:first-child,td:first-child,.left td{text-align:left;padding-left:0}td:first-child,.left td{white-space:normal}
-#all td:first-child{min-width:8rem}
-th{position:sticky;top:0;background:var(--page)}#all th{cursor:pointer}
-input{font:inherit;color:inherit;background:var(--page);padding:.35rem .6rem;border:1px solid var(--grey);
-border-radius:6px;width:16rem;max-width:100%;margin-bottom:.6rem}:focus-visible{outline:2px solid var(--blue)}
-@media (max-width:600px){.chart{grid-template-columns:1fr auto}.chart .name{text-align:left}.chart .value{grid-column:2}
-.track{grid-column:1/-1}.tall{max-height:70vh}th,td{padding:.25rem .4rem}}
-@media print{*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-html{font-size:11px}body{margin:0;max-width:none;font-size:1rem}
-input,.hint{display:none}.wide{max-height:none;overflow:visible}svg,tr,.card,.whole{break-inside:avoid}
-h2{break-after:avoid;margin-top:1.2rem}th{position:static}td,th{padding:.15rem .5rem}svg{max-width:300px}}
-"""
-
-SCRIPT = """
-const t=document.getElementById('all'),b=t.tBodies[0],q=document.getElementById('q');
-q.oninput=()=>{const s=q.value.toLowerCase();
-for(const r of b.rows)r.hidden=!r.cells[0].textContent.toLowerCase().includes(s)};
-[...t.tHead.rows[0].cells].forEach((h,i)=>{h.tabIndex=0;h.onkeydown=e=>e.key=='Enter'&&h.click();
-h.onclick=()=>{const d=h.dataset.d=h.dataset.d?-h.dataset.d:i?-1:1;
-const v=r=>r.cells[i].dataset.v??r.cells[i].textContent;
-[...b.rows].sort((x,y)=>d*(i?v(x)-v(y):v(x).localeCompare(v(y)))).forEach(r=>b.append(r))}});
-"""
+STYLE, SCRIPT = ((files(__package__) / name).read_text("utf-8") for name in ("page.css", "page.js"))
 
 
 def page(report: dict[str, Any]) -> str:

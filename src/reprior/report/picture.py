@@ -33,9 +33,7 @@ def channels_picture(
         left.plot(before, at, "o", ms=7, color=COUNTED, label="uncorrected" if at == 0 else None)
         left.plot(after, at, "o", ms=7, color=ESTIMATE, label="corrected, no labels" if at == 0 else None)
         left.text(101, at, f"{after - before:+.0f}", va="center", fontsize=9)
-    left.set(
-        yticks=range(len(order)), yticklabels=order, xlabel="accuracy, %", xlim=(30, 100)
-    )
+    left.set(yticks=range(len(order)), yticklabels=order, xlabel="accuracy, %", xlim=(30, 100))
     left.text(101, len(order) - 0.3, "gain", fontsize=8, va="center", color=SOURCE)
     left.set_ylim(-0.7, len(order) + 0.1)
     left.legend(loc="lower left", bbox_to_anchor=(0, 0.02), framealpha=0.95, edgecolor="none", fontsize=9)
@@ -44,9 +42,7 @@ def channels_picture(
     left.set_title(title, loc="left", fontweight="bold")
 
     names = list(next(iter(shares.values())))
-    for offset, (label, color) in enumerate(
-        (("true", TRUE), ("predicted classes", COUNTED), ("estimated", ESTIMATE))
-    ):
+    for offset, (label, color) in enumerate((("true", TRUE), ("predicted classes", COUNTED), ("estimated", ESTIMATE))):
         values = [100 * shares[label][name] for name in names]
         right.barh(np.arange(len(names)) + 0.27 * (offset - 1), values, height=0.25, color=color, label=label)
     right.set(yticks=range(len(names)), yticklabels=names, xlabel="share of the texts, %")

@@ -14,12 +14,13 @@ from functools import cached_property, reduce
 from hashlib import blake2b
 from itertools import pairwise
 from operator import add
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from reprior._check import InputError, fail
 from reprior._types import Matrix
+from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.adapters.spark.parts import File, Reader, Survey, file_system, pieces_of, some_labels, survey, total
 from reprior.io.columns import classes_apart
 from reprior.io.files import SUFFIXES
@@ -54,10 +55,6 @@ class SparkBlocks:
         Folder for a DataFrame that driver and workers share. With a local Spark a temporary one is made.
     keep : int, optional
         Maximum bytes that an executor keeps on its local disk; by default half of the free space.
-    caller : str
-        Name at the beginning of error messages.
-    by : str, optional
-        Column of group keys, which is not a class.
     label : str, optional
         Column of labels; empty or −1 if unknown. Pass them as `pipe.estimate(blocks, labels=blocks.labels)`.
 
@@ -69,17 +66,27 @@ class SparkBlocks:
 
     def __init__(
         self, spark: Any, data: Any, *, columns: str | None = None, classes: Sequence[str] | None = None,
-        logits: bool = False, scratch: str | None = None, keep: int | None = None, caller: str = "SparkBlocks",
-        by: str | None = None, label: str | None = None,
+        logits: bool = False, scratch: str | None = None, keep: int | None = None, label: str | None = None,
     ) -> None:  # fmt: skip
-        if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
-            fail(caller, "spark", "be a classic SparkSession", type(spark).__module__ + "." + type(spark).__name__,
-                 remedy="Spark Connect cannot run it: start the program with spark-submit")  # fmt: skip
-        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by or label, label=label,
+        choice = Choice(columns=columns, caller="SparkBlocks", classes=tuple(classes or ()), by=label, label=label,
                         values="logits" if logits else None)  # fmt: skip
+        self._open(spark, data, choice, scratch, keep)
+
+    @classmethod
+    def of(cls, spark: Any, data: Any, choice: Choice, scratch: str | None = None, keep: int | None = None) -> Self:
+        """Return the rows of the columns that a command, or `groups`, has chosen."""
+        blocks = cls.__new__(cls)
+        blocks._open(spark, data, choice, scratch, keep)
+        return blocks
+
+    def _open(self, spark: Any, data: Any, choice: Choice, scratch: str | None, keep: int | None) -> None:
+        if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
+            fail(choice.caller, "spark", "be a classic SparkSession",
+                 type(spark).__module__ + "." + type(spark).__name__,
+                 remedy="Spark Connect cannot run it: start the program with spark-submit")  # fmt: skip
         self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
-        files = files_at(str(data), caller) if paths else self._written(data, scratch, choice)
+        files = files_at(str(data), choice.caller) if paths else self._written(data, scratch, choice)
         self.surveys = self._survey(files, choice)
         self.reader = self._marked(Reader(choice, keep=keep))
         self.n_classes: int = self.surveys[0].n_classes
@@ -105,14 +112,14 @@ class SparkBlocks:
 
     def _written(self, frame: Any, scratch: str | None, choice: Choice) -> list[File]:
         """Write the probabilities of a DataFrame once, a file for each partition; what it computes is then fixed."""
-        from reprior.adapters.spark.frames import numbers_of
-
         if scratch is None and not self._context.master.startswith("local"):
             fail(choice.caller, "scratch", "name a folder that driver and workers share", "none",
                  remedy="The DataFrame is written there once. A path of files needs no folder")  # fmt: skip
         folder = tempfile.mkdtemp(prefix="reprior-") if scratch is None else f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
         weakref.finalize(self, delete, folder)
-        numbers_of(frame, choice).write.mode("overwrite").parquet(folder)
+        frame = with_lists(frame, choice)
+        names = [*chosen(frame, choice), *([choice.by] if choice.by else [])]
+        frame.select(*map(quoted, names)).write.mode("overwrite").parquet(folder)
         files = files_at(folder, choice.caller)
         return [file._replace(name=f"partition {i} of the DataFrame") for i, file in enumerate(files)]
 
@@ -234,11 +241,6 @@ def visible(path: str, root: str) -> bool:
     steps = path[len(root) :].strip("/").split("/")
     return path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
 
-
-def hive_columns(paths: Sequence[str]) -> list[str]:
-    """Return the columns that are written as folders, `day=2026-11-16/`, in the paths of files."""
-    steps = paths[0].split("/")[:-1]
-    return [step.partition("=")[0] for step in steps if "=" in step and not step.startswith("=")]
 
 
 def delete(folder: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import fail, order_of
+from reprior._check import fail, order_of, row_fault
 from reprior._types import Matrix
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
@@ -16,12 +16,6 @@ from reprior.estimates.verdict import report_rejected
 from reprior.io.table import Choice
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows
-
-
-def numbers_of(frame: Any, choice: Choice) -> Any:
-    """Return the columns of a DataFrame that hold the probabilities; vectors of Spark ML become lists."""
-    frame = with_lists(frame, choice)
-    return frame.select(*map(quoted, (*chosen(frame, choice), *([choice.by] if choice.by else []))))
 
 
 def quoted(name: str) -> str:
@@ -57,9 +51,7 @@ def chosen(frame: Any, choice: Choice) -> list[str]:
     return list(typed_columns("the DataFrame", schema, choice).names)
 
 
-def correct(
-    estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None,
-) -> Any:  # fmt: skip
+def correct(estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None) -> Any:
     """Return a DataFrame with corrected probabilities, and the same partitions, columns, types and order.
 
     It is computed when it is used. A row that is not a probability vector then ends the job; the error names its
@@ -101,15 +93,12 @@ def correct(
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a worker does to the batches of a partition: `weights` (1, K), or (G, K) with the number of each group.
-
-    Users call the column `keys` `by`.
-    """
+    """What a worker does to the batches of a partition: `weights` (1, K), or (G, K) with the number of each group."""
 
     weights: Matrix
     slots: Mapping[Any, int] | None
     by: str | None
-    keys: str | None
+    keys: str | None  # what `by` is called here
     calibrator: Calibrator | None
     names: list[str]
     order: list[int] | None
@@ -140,19 +129,11 @@ class Correction:
 
     def fixed(self, rows: Matrix, weights: Matrix, name: str, at: int) -> Matrix:
         """Return rows (n, K), the first of which is row `at` of its partition, calibrated and corrected."""
-        right = rows if self.order is None else rows[:, self.order]
-        calibrated = checked(np.ascontiguousarray(right), self.calibrator, name, at)
+        right = np.ascontiguousarray(rows if self.order is None else rows[:, self.order])
+        logits = self.calibrator is not None and self.calibrator.of_logits
+        if not logits and (fault := row_fault(right)):
+            fail("correct", name, fault.rule, fault.value, place=f"row {at + fault.row} of this partition",
+                 remedy=fault.remedy, shell=fault.shell)  # fmt: skip
+        calibrated = right if self.calibrator is None else self.calibrator(right)
         done = correct_rows(calibrated, weights[0] if len(weights) == 1 else weights, at).astype(rows.dtype, copy=False)
         return done if self.order is None else np.ascontiguousarray(done[:, np.argsort(self.order)])
-
-
-def checked(rows: Matrix, calibrator: Calibrator | None, name: str, at: int) -> Matrix:
-    """Return checked rows, calibrated."""
-    from reprior._check import row_fault
-
-    if calibrator is not None and calibrator.of_logits:
-        return calibrator(rows)
-    if fault := row_fault(rows):
-        fail("correct", name, fault.rule, fault.value, place=f"row {at + fault.row} of this partition",
-             remedy=fault.remedy, shell=fault.shell)  # fmt: skip
-    return rows if calibrator is None else calibrator(rows)

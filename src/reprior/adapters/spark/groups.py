@@ -39,7 +39,7 @@ class Bucket(NamedTuple):
 
 def groups(
     pipe: Pipeline, spark: Any, data: Any, *, by: str, columns: str | None = None, share: bool = True,
-    scratch: str | None = None, keep: int | None = None, estimate: PriorEstimate | None = None,
+    estimate: PriorEstimate | None = None, **storage: Any,
 ) -> Groups:  # fmt: skip
     """Estimate each group of samples, as `pipe.groups` does.
 
@@ -60,33 +60,29 @@ def groups(
         Column or columns with the probabilities, as in `SparkBlocks`.
     share : bool
         Whether small groups borrow from what all groups have in common.
-    scratch : str, optional
-        Folder for shuffled samples that driver and workers share. With a local Spark a temporary one is made.
-    keep : int, optional
-        Maximum bytes that an executor keeps on its local disk; by default half of the free space.
     estimate : PriorEstimate, optional
         What `pipe.estimate` returned for the same samples. Its tests decide how much of the correction is applied. By
         default it is computed here.
+    scratch, keep
+        As in `SparkBlocks`; `scratch` is for shuffled samples.
     """
-    taken: dict[str, Any] = {"columns": columns, "classes": pipe.classes, "scratch": scratch, "keep": keep}
+    choice = Choice(columns=columns, caller=GROUPS, classes=pipe.classes or ())
     framed = hasattr(data, "select")
-    whole = SparkBlocks(spark, data, caller=GROUPS, **taken)
+    whole = SparkBlocks.of(spark, data, choice, **storage)
     target = pipe.rows(whole, GROUPS)
     frame = data if framed else spark.read.parquet(str(data))
     n_buckets = max(spark.sparkContext.defaultParallelism, whole.n * whole.n_classes // PIECE_NUMBERS)
-    together = sorted_by(frame, by, Choice(columns=columns, caller=GROUPS, classes=pipe.classes or (), by=by),
-                         n_buckets, framed=framed)  # fmt: skip
-    *listed_or_classes, _ = sorted(together.columns, key=KEY.__eq__)  # the key comes last
-    one = len(listed_or_classes) == 1
-    taken |= {"columns": listed_or_classes[0] if one else None, "classes": () if one else listed_or_classes}
-    shuffled = SparkBlocks(spark, together, caller=GROUPS, by=KEY, **taken)
-    rows, names = cluster_rows(shuffled, pipe)
+    together = sorted_by(frame, by, replace(choice, by=by), n_buckets, framed=framed)
+    names = tuple(column for column in together.columns if column != KEY)
+    chosen_again = {"columns": names[0], "classes": ()} if len(names) == 1 else {"columns": None, "classes": names}
+    shuffled = SparkBlocks.of(spark, together, replace(choice, by=KEY, **chosen_again), **storage)
+    rows, keys = cluster_rows(shuffled, pipe)
     options: dict[str, Any] = {"settings": DEFAULT, **(pipe.options if pipe.method == "ebls" else {})}
     if share:
         of_all = ebls(pipe.source, target, **options)
-        made = fit_pooled_groups(pipe.source, names, rows, of_all, pipe.unshifted, options["settings"])
+        made = fit_pooled_groups(pipe.source, keys, rows, of_all, pipe.unshifted, options["settings"])
     else:
-        made = of_estimates(pipe.source, names, rows.each(pipe.source, options))
+        made = of_estimates(pipe.source, keys, rows.each(pipe.source, options))
     estimate = pipe.estimate(whole) if estimate is None else estimate
     assert estimate.acts is not None
     scaled = scale_groups(made, estimate.acts.share, pipe.unshifted, group_means(rows, pipe.unshifted))

@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from hashlib import blake2b
 from itertools import chain, starmap
@@ -24,7 +24,7 @@ from reprior._labels import is_missing
 from reprior._types import Matrix
 from reprior.io.files import open_part
 from reprior.io.npy import npy_header
-from reprior.io.prepare import ordered, prepared
+from reprior.io.prepare import prepared
 from reprior.io.scratch import check_block
 from reprior.io.table import Choice, Opener, Part, Table, readable
 from reprior.rows.blocks import ArrayBlocks, add_up, numbered
@@ -88,20 +88,16 @@ class Reader:
             from reprior.io.arrow import parquet_part
 
             part = parquet_part(file.name, opener(file.path), self.choice, range(*piece.groups))
-        table = Table((part,), self.choice)
-        if self.order is not None:
-            k = part.n_classes
-            names = part.classes or tuple(map(str, range(k)))
-            table = Table((replace(part, classes=names),), self.choice)
-            table = ordered(table, tuple(names[j] for j in self.order), k)
-        return prepared(table).parts[0]
+        return prepared(Table((part,), self.choice)).parts[0]
 
     def rows(self, piece: Piece) -> Iterator[Matrix]:
         """Yield the rows of a piece in blocks, checked and changed."""
         part, at = self.open(piece), 0
         with readable(piece.file.name, self.choice.caller):
             for chunk in part.read():
-                for block in ArrayBlocks(chunk.proba[:]).stored():
+                rows = chunk.proba[:]
+                rows = rows if self.order is None else np.ascontiguousarray(rows[:, list(self.order)])
+                for block in ArrayBlocks(rows).stored():
                     check_block(part, self.choice, piece.start, piece.first, at, block)
                     at += len(block)
                     yield block if self.change is None else self.change(np.asarray(block, np.float64))

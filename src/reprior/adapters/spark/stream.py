@@ -6,7 +6,9 @@ row is learned exactly once, however often the driver dies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NoReturn
 
@@ -68,7 +70,8 @@ def follow(
     taken = chosen(frame, choice)
     ordered = None if len(taken) == 1 or pipe.classes is None else order_of(taken, pipe.classes, FOLLOW, "frame")
     plain = {name: f"reprior_{i}" for i, name in enumerate(taken)}  # names that Spark takes in Python, without dots
-    work = Following(pipe.stream(method, **options).to_bytes(), key, order, plain, ordered, skip_bad)
+    fresh = pipe.stream(method, **options).to_bytes()
+    work = Following(fresh, key, order, taken, [*plain.values()], ordered, skip_bad)
 
     def column(name: str) -> Any:
         return functions.col(quoted(name))
@@ -88,21 +91,23 @@ def follow(
     return out.select(*(value.alias(name) for value, name in zip(back, names, strict=True)), N, PRIOR, ACTS)
 
 
+@dataclass
 class Following:
-    """What Spark calls for the rows of each key in a micro-batch; `fresh` are the bytes of a stream without rows.
+    """What Spark calls for the rows of each key in a micro-batch; `fresh` are the bytes of a stream without rows."""
 
-    `columns` say how those of the probabilities are called here.
-    """
+    fresh: bytes
+    key: str
+    order: str | None
+    names: list[str]
+    columns: list[str]  # what those of the probabilities are called here
+    ordered: list[int] | None
+    skip_bad: bool
+    state: Any = None
 
-    def __init__(
-        self, fresh: bytes, key: str, order: str | None, columns: Mapping[str, str], ordered: list[int] | None,
-        skip_bad: bool,
-    ) -> None:  # fmt: skip
-        self.fresh, self.key, self.order = fresh, key, order
-        self.names, self.columns = list(columns), list(columns.values())
-        self.ordered, self.skip_bad = ordered, skip_bad
-        self.mark = blake2b(fresh, digest_size=16).hexdigest()
-        self.state: Any = None
+    @cached_property
+    def mark(self) -> str:
+        """A hash of the stream that keys begin with."""
+        return blake2b(self.fresh, digest_size=16).hexdigest()
 
     def init(self, handle: Any) -> None:
         """Have Spark keep a stream's bytes for each key, and a mark of what it began as."""
