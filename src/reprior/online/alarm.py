@@ -19,23 +19,12 @@ from reprior._check import (
     refuse_where,
 )
 from reprior._types import Matrix, Source, Vector
-from reprior.online.bets import (
-    BOLDNESS,
-    FACTORS,
-    Plan,
-    Verdict,
-    followers_gain,
-    in_blocks,
-    log_bets,
-    make_plan,
-    start,
-    state_from_fields,
-    update,
-)
+from reprior.online import bets
+from reprior.online.bets import BOLDNESS, Verdict, in_blocks, log_bets, start, state_from_fields
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
 from reprior.rows.stored import from_fields, to_fields
-from reprior.state import Key, Saved, decode, encode, refuse, take
+from reprior.state import Saved, refuse, take
 
 RENEW = 16  # samples for which a bet on the stream's prior stays the same
 MODES = ("monitor", "ever")
@@ -107,6 +96,8 @@ class Alarm(Saved):
     True
     """
 
+    KIND = "alarm"
+
     def __init__(
         self, source: Any, *, alpha: float = 0.01, mode: str = "monitor", run_length: float = 1e4,
         reference: Any = None, exact: bool = False,
@@ -132,17 +123,17 @@ class Alarm(Saved):
             self.rows = np.asarray(rows, np.float64)
         mean = self.source.prior if self.rows is None else np.asarray(self.rows.mean(axis=0), np.float64)
         self.options: dict[str, Any] = {"alpha": float(alpha), "mode": mode, "run_length": float(run_length)}
-        self.plan = make_plan(mean, self.rows, **self.options)
-        self.purse = start(self.plan)
+        self.plan = bets.make_plan(mean, self.rows, **self.options)
+        self.state = start(self.plan)
 
     @property
     def verdict(self) -> Verdict:
         """Result of the test after all samples so far; it is true if the alarm is raised."""
-        verdict, names = self.purse.verdict, self.source.classes
+        verdict, names = self.state.verdict, self.source.classes
         return replace(verdict, names=tuple(names[k] for k in verdict.classes)) if names else verdict
 
     def __repr__(self) -> str:
-        verdict, kind = self.purse.verdict, "monitor" if self.plan.forgets else "ever"
+        verdict, kind = self.state.verdict, "monitor" if self.plan.forgets else "ever"
         state = f"raised at sample {verdict.raised_at:,}" if verdict else "not raised"
         return f"Alarm(mode={kind!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {state})"
 
@@ -158,7 +149,7 @@ class Alarm(Saved):
         if reference is not None:
             other = Alarm(self.source, reference=reference, **self.options)
             self.plan, self.rows, self._weights = other.plan, other.rows, other._weights
-        self.purse = start(self.plan)
+        self.state = start(self.plan)
 
     def look(self, proba: Any, prior: Any, times: Any = None) -> Verdict:
         """Test samples against the reference and return the verdict. Nothing is learned by a stream; see `watch`.
@@ -203,8 +194,8 @@ class Alarm(Saved):
         """Test calibrated rows (n, K) that came `when` (n,), NaN if unknown, and let the stream learn them."""
         first = 0
         while first < len(rows):
-            block, prior = slice(first, first + RENEW - self.purse.verdict.n % RENEW), self.purse.stream_prior
-            if self.purse.verdict.n % RENEW == 0 or prior is None:
+            block, prior = slice(first, first + RENEW - self.state.verdict.n % RENEW), self.state.stream_prior
+            if self.state.verdict.n % RENEW == 0 or prior is None:
                 prior = stream.prior
             self._bet(rows[block], prior, when[block])
             stream.learn_calibrated(rows[block])
@@ -218,46 +209,36 @@ class Alarm(Saved):
     def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
         for block, when in in_blocks(self.plan, rows, times):
             corrected = block if self._weights is None else correct(block, self._weights)
-            self.purse = update(self.plan, self.purse, np.asarray(corrected, np.float64), prior, when)
+            self.state = bets.update(self.plan, self.state, np.asarray(corrected, np.float64), prior, when)
 
-    def _fixed(self) -> dict[str, Any]:
-        """Return what bytes must say of the alarm beside what it has seen."""
+    def fixed_fields(self) -> dict[str, Any]:
+        """Return what bytes hold of the alarm besides the state of its test. Reference samples are not included."""
         plan = {f"plan_{name}": x for name, x in asdict(self.plan).items()}
         source = to_fields(self.source, parts=("prior", "classes"))
         return {**source, **plan, "options": self.options, "weights": self._weights}
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return the alarm and the state of its test as bytes for `from_bytes`. Reference samples are not included."""
-        return encode("alarm", {**self._fixed(), **asdict(self.purse)}, key)
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes hold of the alarm."""
+        return {**self.fixed_fields(), **asdict(self.state)}
 
     @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> Alarm:
-        """Return the alarm that `to_bytes` wrote. Its test continues. Other bytes raise `InputError`."""
-        stored = decode(data, "alarm", "Alarm.from_bytes", key=key)
-        alarm = cls._from_fields(stored, "Alarm.from_bytes")
-        alarm.purse = state_from_fields(stored, alarm.plan, "Alarm.from_bytes")
+    def from_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:
+        """Return the alarm whose `fields` bytes held. Its test continues."""
+        alarm = cls.from_fixed_fields(stored, caller)
+        alarm.state = state_from_fields(stored, alarm.plan, caller)
         return alarm
 
     @classmethod
-    def _from_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:
-        """Return the alarm that `_fixed` described, with nothing seen yet."""
+    def from_fixed_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:
+        """Return the alarm that `fixed_fields` described, before its first sample."""
         alarm = cls.__new__(cls)
         alarm.source, _ = from_fields(stored, caller)
-        k = len(alarm.source.prior)
-        shapes = {"mean": (k,), "spread": (k,), "price": (len(FACTORS), k)}
-        arrays = {name: take(stored, f"plan_{name}", np.ndarray, caller, shape).astype(np.float64)
-                  for name, shape in shapes.items()}  # fmt: skip
-        threshold = float(take(stored, "plan_log_threshold", (int, float), caller))
-        alarm.plan = plan = Plan(**arrays, log_threshold=threshold, forgets=take(stored, "plan_forgets", bool, caller))
-        inside = ((plan.mean >= 1e-12) & (plan.mean <= 1 - 1e-12) & (plan.spread >= 0) & (plan.spread < 1e13)).all()
-        if not (inside and ((plan.price > 1 - 1e-9) & (plan.price < 1e13)).all() and 0 < threshold < 1e3):
-            refuse(caller, "data", "invalid numbers")
-        alarm.rows, alarm.purse = None, start(plan)
-        alarm.options = options = take(stored, "options", dict, caller)
-        if options.keys() != {"alpha", "mode", "run_length"}:
+        alarm.plan = bets.plan_from_fields(stored, len(alarm.source.prior), caller)
+        alarm.rows, alarm.state, alarm.options = None, start(alarm.plan), take(stored, "options", dict, caller)
+        if alarm.options.keys() != {"alpha", "mode", "run_length"}:
             refuse(caller, "data", "invalid options")
-        check_options(**options, caller=caller)
-        alarm._weights = take(stored, "weights", (np.ndarray, type(None)), caller, (k,))
+        check_options(**alarm.options, caller=caller)
+        alarm._weights = take(stored, "weights", (np.ndarray, type(None)), caller, alarm.source.prior.shape)
         if alarm._weights is not None:
             check_prior(alarm._weights, caller, "weights")
         return alarm
@@ -308,7 +289,7 @@ class Alarm(Saved):
             low, high = np.zeros(k), np.abs(end)
             for _ in range(16):
                 middle = (low + high) / 2
-                sees = followers_gain(plan, rows, sign * middle)
+                sees = bets.followers_gain(plan, rows, sign * middle)
                 low, high = np.where(sees, low, middle), np.where(sees, middle, high)
             sigma = np.minimum(fixed, np.where(high < np.abs(end), high, math.inf))
             smallest.append(np.where(sigma < np.abs(end), 1 + sign * sigma * (1 - plan.mean) / plan.mean, math.inf))

@@ -81,9 +81,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class BettingState:
-    """The part that changes: log gain of each bet (3 + F·K,), its lowest value so far, the number of samples after
-    which it was last there (within FLAT), and the time of the next sample (NaN if unknown); the verdict; and the prior
-    of the stream that is bet on, None before the first sample."""
+    """The part that changes.
+
+    `gain` is the log gain of each bet (3 + F·K,), and `lowest` its lowest value so far. `lowest_at` is the number of
+    samples after which it was last there (within FLAT), and `lowest_time` the time of the next sample, NaN if unknown.
+    `stream_prior` is the prior that is bet on, None before the first sample.
+    """
 
     gain: Vector
     lowest: Vector
@@ -216,6 +219,18 @@ def followers_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
             won = np.log(np.maximum(1 + bold * moved, 1e-300) / (1 + bold * margin))
             growth[i] += ((block.sum(axis=1)[:, None] + moved) * won).sum(axis=0)
     return (growth > 0).any(axis=0)
+
+
+def plan_from_fields(stored: dict[str, Any], k: int, caller: str) -> Plan:
+    """Return the plan for `k` classes whose `asdict` was stored as plan_*, after checks."""
+    shapes = {"mean": (k,), "spread": (k,), "price": (len(FACTORS), k)}
+    mean, spread, price = (take(stored, f"plan_{name}", np.ndarray, caller, shape).astype(np.float64)
+                           for name, shape in shapes.items())  # fmt: skip
+    threshold = float(take(stored, "plan_log_threshold", (int, float), caller))
+    inside = (mean >= 1e-12) & (mean <= 1 - 1e-12) & (spread >= 0) & (spread < 1e13)
+    if not (inside.all() and ((price > 1 - 1e-9) & (price < 1e13)).all() and 0 < threshold < 1e3):
+        refuse(caller, "data", "invalid numbers")
+    return Plan(mean, spread, price, threshold, take(stored, "plan_forgets", bool, caller))
 
 
 def state_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> BettingState:

@@ -11,9 +11,8 @@ from reprior._check import check_choice, check_source, fail
 from reprior._types import Labels
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
-from reprior.online.method import Layout, StreamMethod, state_size
+from reprior.online.method import Layout, Robust, StreamMethod, state_size
 from reprior.online.published import PEERS
-from reprior.online.robust import Robust
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import refuse, take
