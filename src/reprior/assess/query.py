@@ -20,7 +20,7 @@ import numpy as np
 
 from reprior._check import as_rng, check_int, fail
 from reprior._types import Labels, Matrix, Vector
-from reprior.estimates.estimate import PriorEstimate, check_estimate
+from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import MAX_LABELS
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import correct_rows
@@ -91,8 +91,11 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     >>> pipe.estimate(proba, labels=labels, label_weights=label_weights).n_labels
     50
     """
-    size, generator, target = check_int(n, "query", "n"), as_rng(rng), check_estimate(estimate, "query").target
-    if target is None:
+    size, generator = check_int(n, "query", "n"), as_rng(rng)
+    if not isinstance(estimate, PriorEstimate):
+        kind = type(estimate).__name__
+        fail("query", "estimate", "be what a method or a pipeline's `estimate` returned", f"a {kind}")
+    if (target := estimate.target) is None:
         fail("query", "estimate", "have its samples", "none", remedy="Call `query` before `detach`")
     left, rows = target, np.arange(count_rows(target))
     if isinstance(target, LabelledBlocks):

@@ -348,7 +348,10 @@ class StreamTable(Saved):
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame with what `Stream.to_frame(level)` returns for each key."""
-        return show.table_frame(self, level)
+        frames = {key: show.estimate_frame(self[key], level) for key in self}
+        if not frames:
+            fail("StreamTable.to_frame", "table", "have at least one stream", "none")
+        return show.pandas().concat(frames, names=["key"])
 
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes hold of the table. Keys must be strings or whole numbers."""
