@@ -9,7 +9,7 @@ import numpy as np
 
 from reprior._check import UNLABELLED, check_choice, check_flag, check_number, fail
 from reprior._types import Matrix, Source, Status, Vector
-from reprior.batch.finish import ModelSpread, finish
+from reprior.batch.driver import ModelSpread, finish
 from reprior.batch.solve import nonnegative_quadratic
 from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import Blocks, check_inputs

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reprior._check import fail, perhaps
-from reprior.batch.finish import ModelSpread
+from reprior.batch.driver import ModelSpread
 from reprior.batch.fmapls import fmapls
 from reprior.batch.mapls import mapls
 from reprior.batch.mlls import mlls
