@@ -26,6 +26,7 @@ from reprior._types import Acts, Labels, Matrix, Vector
 from reprior.model.acting import MIN_LABEL_SHIFT, Evidence, describe
 from reprior.model.label_shift import acting_share, amplification, log_evidence
 from reprior.online.settings import StreamSettings
+from reprior.online.shared_start import ranks
 
 if TYPE_CHECKING:
     from reprior.online.ebls import OnlineEbls
@@ -115,21 +116,24 @@ def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -
         if not ends:
             return kernel(slots, rows, 2)
         code = int(loops.first_bad_row(rows))
-        return learn_parts(slots, rows, ends) if code == reference.DONE else code
-
-    def learn_parts(slots: Any, rows: Any, ends: list[int]) -> int:
-        """Learn rows part by part, and end a window of the stream of the last row of each part but the rest."""
-        fallen = False
-        for first, end in pairwise(dict.fromkeys([0, *ends, len(rows)])):
-            code = kernel(None if slots is None else slots[first:end], rows[first:end], 2)
-            if code != reference.DONE:  # the type of the rows: no part can be learned
-                return code
-            if end in ends:
-                fallen |= end_window(method, table if slots is None else table[slots[end - 1]])
-        warn_if_fallen(fallen)
-        return reference.DONE
+        return code if code != reference.DONE else learn_parts(method, kernel, table, slots, rows, ends)
 
     return learn
+
+
+def learn_parts(
+    method: OnlineEbls, kernel: Callable[..., int], table: Any, slots: Any, rows: Any, ends: list[int]
+) -> int:
+    """Learn rows part by part; at each of `ends` (numbers of rows) end the window of the last row's stream."""
+    fallen = False
+    for first, end in pairwise(dict.fromkeys([0, *ends, len(rows)])):
+        code = kernel(None if slots is None else slots[first:end], rows[first:end], 2)
+        if code != reference.DONE:  # rows of another type: no part can be learned
+            return code
+        if end in ends:
+            fallen |= end_window(method, table if slots is None else table[slots[end - 1]])
+    warn_if_fallen(fallen)
+    return reference.DONE
 
 
 def window_ends(table: Vector, slots: Labels | None, n_rows: int, window: int) -> list[int]:
@@ -142,16 +146,6 @@ def window_ends(table: Vector, slots: Labels | None, n_rows: int, window: int) -
         return ends
     n_after = table[slots, 0] + ranks(slots) + 1
     return (np.flatnonzero((n_after % window == 0) | (n_after == window // 4)) + 1).tolist()
-
-
-def ranks(slots: Labels) -> Labels:
-    """Return how many earlier rows have the same slot as each row (n,)."""
-    order = np.argsort(slots, kind="stable")
-    ordered = slots[order]
-    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    rank = np.empty(len(slots), np.int64)
-    rank[order] = np.arange(len(slots)) - np.repeat(first, np.diff(np.append(first, len(slots))))
-    return rank
 
 
 def end_window(method: OnlineEbls, state: Vector) -> bool:

@@ -8,16 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from reprior._check import (
-    as_array,
-    check_choice,
-    check_number,
-    check_prior,
-    check_proba,
-    check_source,
-    fail,
-    refuse_where,
-)
+from reprior._check import as_array, check_prior, check_proba, check_source, fail, refuse_where
 from reprior._types import Matrix, Source, Vector
 from reprior.online import bets
 from reprior.online.bets import BOLDNESS, Verdict, in_blocks, log_bets, start, state_from_fields
@@ -27,7 +18,6 @@ from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Saved, refuse, take
 
 RENEW = 16  # samples for which a bet on the stream's prior stays the same
-MODES = ("monitor", "ever")
 
 
 class Learner(Protocol):
@@ -35,9 +25,7 @@ class Learner(Protocol):
 
     @property
     def prior(self) -> Vector: ...
-
     def calibrated(self, proba: Any, *, caller: str) -> Matrix: ...
-
     def learn_calibrated(self, rows: Any) -> Any: ...
 
 
@@ -54,13 +42,6 @@ def check_times(times: Any, n: int, caller: str) -> Vector:
     refuse_where(~np.isfinite(array), caller, "times", "be finite", array)
     refuse_where(np.diff(array, prepend=array[:1]) < 0, caller, "times", "never decrease", array)
     return array
-
-
-def check_options(alpha: Any, mode: Any, run_length: Any, caller: str) -> None:
-    """Refuse options that no alarm can have."""
-    check_number(alpha, caller, "alpha", low=0, high=0.5, open_low=True)
-    check_number(run_length, caller, "run_length", low=1, open_low=True)
-    check_choice(mode, caller, "mode", MODES)
 
 
 class Alarm(Saved):
@@ -103,7 +84,7 @@ class Alarm(Saved):
         reference: Any = None, exact: bool = False,
     ) -> None:  # fmt: skip
         self.source: Source = check_source(source, "Alarm")
-        check_options(alpha, mode, run_length, "Alarm")
+        bets.check_options(alpha, mode, run_length, "Alarm")
         self._weights: Vector | None = None
         self.rows: Matrix | None = None
         if not exact:
@@ -111,8 +92,7 @@ class Alarm(Saved):
             if reference is None and heldout is None:
                 fail("Alarm", "source", "have held-out samples, which show the noise of its prior", "none",
                      remedy="Use `pipe.source`, pass earlier predictions as `reference`, or `exact=True`")  # fmt: skip
-            rows = heldout if reference is None else reference
-            rows = self._rows(rows, "Alarm", "reference")
+            rows = self._rows(heldout if reference is None else reference, "Alarm", "reference")
             if len(rows) < 2:
                 fail("Alarm", "reference", "have at least two rows", len(rows))
             if reference is not None:
@@ -133,9 +113,9 @@ class Alarm(Saved):
         return replace(verdict, names=tuple(names[k] for k in verdict.classes)) if names else verdict
 
     def __repr__(self) -> str:
-        verdict, kind = self.state.verdict, "monitor" if self.plan.forgets else "ever"
+        verdict, mode = self.state.verdict, self.options["mode"]
         state = f"raised at sample {verdict.raised_at:,}" if verdict else "not raised"
-        return f"Alarm(mode={kind!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {state})"
+        return f"Alarm(mode={mode!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {state})"
 
     def reset(self, reference: Any = None) -> None:
         """Start the test again, for example after an alarm that you have dealt with.
@@ -163,10 +143,7 @@ class Alarm(Saved):
         times : (n,), optional
             Time of each sample, as numbers that never decrease. The verdict then reports times too.
         """
-        k = len(self.plan.mean)
-        rows = self._rows(proba, "Alarm.look")
-        stream_prior = check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k,
-                                   classes=self.source.classes)  # fmt: skip
+        rows, stream_prior = self._rows(proba, "Alarm.look"), self._prior(prior, "Alarm.look")
         self._bet(rows, stream_prior, check_times(times, len(rows), "Alarm.look"))
         return self.verdict
 
@@ -184,9 +161,8 @@ class Alarm(Saved):
         times : (n,), optional
             Time of each sample, as numbers that never decrease. The verdict then reports times too.
         """
-        k = len(self.plan.mean)
-        check_prior(stream.prior, "Alarm.watch", "prior", allow_zero=True, n_classes=k)
         caller = "Alarm.watch"
+        self._prior(stream.prior, caller)
         rows = self._rows(stream.calibrated(by_name(proba, self.source.classes, caller), caller=caller), caller)
         return self.watch_calibrated(stream, rows, check_times(times, len(rows), caller))
 
@@ -205,6 +181,10 @@ class Alarm(Saved):
     def _rows(self, proba: Any, caller: str, name: str = "proba") -> Matrix:
         """Return rows (n, K), checked, with columns in the order of the source's classes by name."""
         return check_proba(by_name(proba, self.source.classes, caller), caller, name, len(self.source.prior))
+
+    def _prior(self, prior: Any, caller: str) -> Vector:
+        k, classes = len(self.plan.mean), self.source.classes
+        return check_prior(prior, caller, "prior", allow_zero=True, n_classes=k, classes=classes)
 
     def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
         for block, when in in_blocks(self.plan, rows, times):
@@ -237,7 +217,7 @@ class Alarm(Saved):
         alarm.rows, alarm.state, alarm.options = None, start(alarm.plan), take(stored, "options", dict, caller)
         if alarm.options.keys() != {"alpha", "mode", "run_length"}:
             refuse(caller, "data", "invalid options")
-        check_options(**alarm.options, caller=caller)
+        bets.check_options(**alarm.options, caller=caller)
         alarm._weights = take(stored, "weights", (np.ndarray, type(None)), caller, alarm.source.prior.shape)
         if alarm._weights is not None:
             check_prior(alarm._weights, caller, "weights")
@@ -254,8 +234,7 @@ class Alarm(Saved):
             The class prior after the shift.
         """
         rows = self._reference("Alarm.delay")
-        target = check_prior(prior, "Alarm.delay", "prior", allow_zero=True, n_classes=len(self.plan.mean),
-                             classes=self.source.classes)  # fmt: skip
+        target = self._prior(prior, "Alarm.delay")
         chance = rows @ (target / self.plan.mean)
         chance /= chance.sum()  # of each reference row, had they been drawn under `prior`
         growth = np.zeros(len(self.plan.log_share))

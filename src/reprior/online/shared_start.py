@@ -37,6 +37,17 @@ def start_sizes(sums: Matrix, n: int) -> tuple[Vector, Vector]:
             np.append(P_UNLIKE_KEY, np.full(n - 1, (1 - P_UNLIKE_KEY) / (n - 1))))  # fmt: skip
 
 
+def ranks(slots: Labels) -> Labels:
+    """Return how many earlier rows have the same slot as each row (n,)."""
+    if len(slots) == 1:  # a service often learns one row at a time
+        return np.zeros(1, np.int64)
+    order = np.argsort(slots, kind="stable")
+    _, first, sizes = np.unique(slots[order], return_index=True, return_counts=True)
+    rank = np.empty(len(slots), np.int64)
+    rank[order] = np.arange(len(slots)) - np.repeat(first, sizes)
+    return rank
+
+
 class SharedStart:
     """What the keys of a table have in common, and the state that new keys start from.
 
@@ -69,11 +80,7 @@ class SharedStart:
 
     def learn(self, rows: Matrix, slots: Labels, before: Vector) -> None:
         """Learn rows (n, K), at most `rows_until_update`, of keys in `slots` (n,) that had `before` (n,) rows."""
-        rank = before.copy()  # of each row among those of its key
-        if len(slots) > 1:  # a service often learns one row at a time
-            order = np.argsort(slots, kind="stable")
-            _, first, sizes = np.unique(slots[order], return_index=True, return_counts=True)
-            rank[order] += np.arange(len(slots)) - np.repeat(first, sizes)
+        rank = before + ranks(slots)  # of each row among those of its key
         due, counts, new = len(rows) == self.rows_until_update(), rank < self.ROWS_PER_KEY, slots[rank == 0.0]
         if counts.any():
             self.method.learn(self.values, np.ascontiguousarray(rows[counts]))
