@@ -24,7 +24,7 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import MAX_LABELS
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import correct_rows
-from reprior.rows.labelled import LabelledBlocks, some_blocks
+from reprior.rows.labelled import LabelledBlocks, SomeBlocks
 from reprior.rows.passes import CORRELATION_ROWS, count_rows, information, some_rows
 
 RANDOM_PART = 0.2  # part of the samples that is drawn evenly
@@ -99,7 +99,7 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
         fail("query", "estimate", "have its samples", "none", remedy="Call `query` before `detach`")
     left, rows = target, np.arange(count_rows(target))
     if isinstance(target, LabelledBlocks):
-        left, rows = some_blocks(target.raw, target.labels < 0), np.flatnonzero(target.labels < 0)
+        left, rows = SomeBlocks(target.raw, target.labels < 0), np.flatnonzero(target.labels < 0)
         if not len(rows):
             fail("query", "estimate", "have samples without a label", f"labels for all {len(target.labels)} rows")
     size = min(size, len(rows))

@@ -12,6 +12,7 @@ from reprior._types import Checks, Source
 if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
 
+ON_REJECT = ("scale", "refuse", "ignore")  # what happens if a change is probably not label shift
 WEAK = 1.85  # amplification from which the shares are called sensitive to small errors
 UNCLEAR = 0.2, 0.8  # probabilities between which it is unclear whether a change is label shift
 MAX_LABELS = 10_000  # that are asked for; if more are needed, corrected and calibrated probabilities hardly differ

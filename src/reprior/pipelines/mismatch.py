@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reprior._types import Labels, Matrix, Source
+from reprior._types import Source
 from reprior.rows.calibrated import Calibrator
 
 # Constants by 190 classifiers of 35 sets, three draws each: of true labels 0.7 % are doubted with 50 held-out samples
@@ -54,14 +54,9 @@ def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
     variance = (rows * (rows - mean) ** 2).sum(axis=1) - expected**2  # of `more`, for labels from the probabilities
     by_rows = max(float(np.sqrt(np.maximum(variance, 0).sum())), 1e-9)
     claims, misses = expected.sum() > CLAIMED * by_rows, (expected - more).sum() > MISSED * by_rows
-    idle, kappa = z_observed < min(RELATED, MIN_CONFIRMED * z_expected), cohen_kappa(rows, labels)
+    idle, guess, k = z_observed < min(RELATED, MIN_CONFIRMED * z_expected), rows.argmax(axis=1), rows.shape[1]
+    by_chance = float(np.bincount(labels, minlength=k) @ np.bincount(guess, minlength=k)) / len(labels) ** 2
+    kappa = float((np.mean(guess == labels) - by_chance) / max(1 - by_chance, 1e-9))  # Cohen's
     if idle and claims and misses and kappa < MIN_KAPPA:
         return UNRELATED.format(kappa)
     return CONTRADICT if z_observed < 0 and own.sum() < REVERSED * (rows**2).sum() else ""
-
-
-def cohen_kappa(rows: Matrix, labels: Labels) -> float:
-    """Return Cohen's κ of labels (n,) and predictions: 0 if they agree no more often than by chance, 1 if always."""
-    k, guess = rows.shape[1], rows.argmax(axis=1)
-    chance = float(np.bincount(labels, minlength=k) @ np.bincount(guess, minlength=k)) / len(labels) ** 2
-    return float((np.mean(guess == labels) - chance) / max(1 - chance, 1e-9))

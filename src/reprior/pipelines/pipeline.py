@@ -21,6 +21,7 @@ from reprior.assess.query import labels_needed
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
+from reprior.estimates.verdict import ON_REJECT
 from reprior.model.acting import Evidence, act, describe
 from reprior.model.ebls import DEFAULT
 from reprior.model.groups import group_means, groups, of_estimates, scale_groups
@@ -43,8 +44,6 @@ from reprior.state import Saved, refuse, take
 
 if TYPE_CHECKING:
     from reprior.pipelines.select import Candidate
-
-ON_REJECT = ("scale", "refuse", "ignore")
 
 
 @comparable
@@ -286,15 +285,14 @@ class Pipeline(Saved):
             Whether to test all samples together for shift and label shift.
         """
         check_choice(on_reject, "groups", "on_reject", ON_REJECT)
-        options = self.options if self.method == "ebls" else {}
         same_rows(proba, keys, "groups", "keys")
         same_rows(proba, labels, "groups", "labels")
         target, (names, codes) = self.rows(proba, "groups"), factorize(keys)
         if len(names) == 1 and len(codes) == count_rows(target) and self.method == "ebls":  # what `estimate` returns
             whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, check=check)
             return replace(of_estimates(self.source, names, [whole]), calibrator=self.calibrator)
-        options = {"share": share, "labels": labels, "label_weights": label_weights, **options}
-        estimated = groups(self.source, keys, target, **options)
+        options = {"labels": labels, "label_weights": label_weights, **(self.options if self.method == "ebls" else {})}
+        estimated = groups(self.source, keys, target, share=share, **options)
         if not check:
             return replace(estimated, calibrator=self.calibrator)
         made = estimated.whole if labels is None and self.method == "ebls" else None
@@ -338,13 +336,10 @@ class Pipeline(Saved):
 
     def _stream_options(self, method: str, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a stream: the default one has the prior without shift and settings of the pipeline."""
-        if method != "online-ebls":
-            return options
         own: dict[str, Any] = {}
-        base = self.options.get("base")
-        if base is not None:
+        if method == "online-ebls" and (base := self.options.get("base")) is not None:
             own["base"] = tuple(np.asarray(base).tolist())
-        if "settings" in self.options and isinstance(options.get("settings", {}), dict):
+        if method == "online-ebls" and "settings" in self.options and isinstance(options.get("settings", {}), dict):
             own["settings"] = {"model": self.settings, **options.pop("settings", {})}
         return {**own, **options}
 
@@ -398,8 +393,5 @@ class Pipeline(Saved):
         held = 0 if self.source.heldout is None else len(self.source.heldout[1])
         shown = {name: f"array{x.shape}" if isinstance(x, np.ndarray) else repr(x) for name, x in self.options.items()}
         options = "".join(f"{name}={text}, " for name, text in shown.items())
-        return (
-            f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, "
-            f"{len(self.source.prior)} classes, "
-            f"{held:,} held-out samples, source prior: {self.source.made})"
-        )
+        about = f"{len(self.source.prior)} classes, {held:,} held-out samples, source prior: {self.source.made}"
+        return f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, {about})"
