@@ -70,13 +70,9 @@ def fmapls(
         prior = check_prior(start, "fmapls", "start", n_classes=k, like="the source", classes=training.classes)
     first = None if alpha0 is None else check_alpha(alpha0, k, training.classes)
     n = count_rows(target) if c == "auto" else 0
-    m_step: MStep
-    if variant == "paper" or update != "lsf":
-        # eq. 9 with α = 1 at first. Differs from hu2025: a numerator that would be negative is held at a floor
-        m_step = surrogate = Linear(keep=k, add=-float(variant == "paper"), floor_a_row=FLOOR,
-                                    surrogate=2.0 * n if isinstance(c, str) else float(c))  # fmt: skip  # eq. 15
-        if update != "lsf":
-            m_step = climbing(surrogate, newton if update == "newton" else partial(ascend, mu=mu, n_grad=int(n_grad)))
+    climb = {"lsf": None, "ga": partial(ascend, mu=mu, n_grad=int(n_grad)), "newton": newton}[update]
+    if variant == "paper" or climb is not None:
+        m_step = printed(k, 2.0 * n if isinstance(c, str) else float(c), variant, climb)
         first = np.ones(k) if first is None else first
     else:
         pace = min(1.0, np.sqrt(n / k) / n_iter)  # of plain EM: n_iter steps amount to √(N/K) of it
@@ -90,13 +86,17 @@ def fmapls(
     return replace(finish(target, training, step.prior, done, status), alpha=step.carry)
 
 
-def climbing(surrogate: Linear, raised: Callable[[Vector, Vector], Vector]) -> MStep:
-    """Return the M-step that takes π as `surrogate` does, and α (K,) by `raised`, a function of α and π (eq. 10)."""
+def printed(k: int, c: float, variant: str, climb: Callable[[Vector, Vector], Vector] | None) -> MStep:
+    """Return the M-step of eq. 9, where α follows π by eq. 15, or by `climb`, a function of α and π (eq. 10)."""
+    # α = 1 at first. Differs from hu2025: a numerator that would be negative is held at a floor
+    surrogate = Linear(keep=k, add=-float(variant == "paper"), floor_a_row=FLOOR, surrogate=c)
+    if climb is None:
+        return surrogate
 
     def m_step(stats: Counts, step: Step) -> Step:
-        alpha = step.carry if step.carry is not None else np.ones(len(step.prior))
+        alpha = step.carry if step.carry is not None else np.ones(k)
         prior = surrogate(stats, step).prior
-        return Step(prior, raised(alpha, prior))
+        return Step(prior, climb(alpha, prior))
 
     return m_step
 
