@@ -160,7 +160,7 @@ def with_labels(now: Expected, target: LabelledBlocks, estimate: PriorEstimate, 
     rows, y = taken_rows(target.raw, has_label), target.labels[has_label]
     part = len(y) / len(has_label)
     sample_weights = np.ones(len(y)) if target.weights is None else target.weights[has_label]
-    # a chosen sample also stands for itself: that part is no news
+    # a labelled sample is also one of all samples: that part of its weight adds nothing
     sample_weights = np.maximum(sample_weights / sample_weights.mean() - part, 1e-9)
     sample_weights /= sample_weights.sum()
     residual, noise = label_residuals(rows, y, estimate, sample_weights)

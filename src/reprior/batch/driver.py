@@ -140,7 +140,7 @@ def finish(target: Blocks, source: Source, prior: Vector, n_iter: int, status: S
     weights = prior / source.prior
     with np.errstate(divide="ignore", invalid="ignore"):  # −inf if a row has no class but such as are ruled out
         last = e_step(target, weights, likelihood=True)
-    # a method may rule out every class of a sample: nothing then says what the sample is
+    # a method may rule out every class of a sample, which then has no corrected probabilities
     shares = last.counts / last.n if np.isfinite(last.log_likelihood) else prior
     return PriorEstimate(
         prior, weights, shares, status, n_iter, last.n, last.log_likelihood, source, target,

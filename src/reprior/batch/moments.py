@@ -76,7 +76,7 @@ def from_weights(both: Moments, weights: Vector) -> PriorEstimate:
 
 
 def decision_spread(both: Moments, shares: Vector, n: float) -> ModelSpread:
-    """Return how sure shares (K,) from `n` predicted classes are, which stand for P(class | prediction)."""
+    """Return the uncertainty of shares (K,) from `n` predicted classes, each replaced by P(class | prediction)."""
     source, target = both.source, both.target
     assert source.heldout is not None
     rows, y = source.heldout

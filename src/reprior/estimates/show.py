@@ -76,7 +76,7 @@ def verdicts(estimate: PriorEstimate) -> list[str]:
 
 
 def few(source: Source) -> list[str]:
-    """Return a sentence about how few held-out rows there are, if they hardly tell anything, or may miss a shift."""
+    """Return a sentence about few held-out samples, if the classifier error is unknown or a shift may go unnoticed."""
     held, k = 0 if source.counts is None else int(source.counts.sum()), len(source.prior)
     if FEW_FOR_BIASES <= held < min(FEW_A_CLASS * k, FEW_IN_ALL):
         return [f"A large shift may go unnoticed: there are only {held} held-out samples for {k:,} classes. Hold out"
@@ -207,7 +207,7 @@ def estimate_shown(
 
 
 def known_interval(estimate: PriorEstimate | Stream, level: float) -> tuple[Interval | None, str]:
-    """Return the interval and its note; if the method has none, None and the sentence that says so."""
+    """Return the interval and its note; if the method has none, None and a sentence about it."""
     try:
         interval = estimate.interval(level)
     except InputError as error:
@@ -270,7 +270,7 @@ def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95)
 
 
 def pandas() -> Any:
-    """Return pandas, or say how to get it."""
+    """Return pandas; an ImportError has the command that installs it."""
     try:
         import pandas as pd
     except ImportError as error:

@@ -65,7 +65,7 @@ def in_training(checks: Checks) -> str:
 
 
 def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str = "proba") -> None:
-    """Warn, or refuse if `on_reject` says so, about a correction that is mostly not applied or conflicting labels."""
+    """Warn, or refuse if `on_reject` is "refuse", if labels conflict or less than half of the correction is applied."""
     checks, acts = estimate.checks, estimate.acts
     if checks is None or acts is None or estimate.on_reject == "ignore":
         return

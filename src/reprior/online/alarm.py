@@ -1,4 +1,4 @@
-"""Has the prior moved? A sequential test that may be looked at after every sample; bets.py says how it bets."""
+"""`Alarm`: a sequential test of whether the prior has moved, valid after every sample; bets.py has its mathematics."""
 
 from __future__ import annotations
 

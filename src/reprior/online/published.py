@@ -4,7 +4,7 @@ All of them use black-box estimates [lipton2018]: the mean output of `batch` sam
 held-out confusion matrix. Beyond the papers, negative shares are cut to the simplex when a prior is asked for, a
 thousandth of the mass (`floor`) is spread evenly so that no class is ruled out for good, and a late label replaces that
 sample's output in the next estimate. None of them has intervals. A method has three functions of its own: the parts of
-its state, the prior that they stand for, and how one estimate changes them.
+its state, the prior that follows from them, and how one estimate changes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Published(Untested):
     """What the published methods have in common.
 
     `parts` are those of the state before the first sample, beside `n` and the outputs that await the next estimate.
-    `share` is the prior (K,) that they stand for, and `update` changes them by one estimate.
+    `share` returns the prior (K,) of such parts, and `update` changes them by one estimate.
     """
 
     name: ClassVar[str]
