@@ -13,7 +13,7 @@ from worlds import make_problem, score_outputs
 import reprior as rp
 from reprior._labels import check_some_labels
 from reprior.rows.blocks import ArrayBlocks
-from reprior.rows.labelled import LabelledBlocks, some_blocks, taken_rows
+from reprior.rows.labelled import LabelledBlocks, SomeBlocks, taken_rows
 
 METHODS = sorted(rp.METHODS)
 NAMES = ["ant", "bee", "cat", "dog", "eel"]
@@ -404,7 +404,7 @@ def test_labels_that_were_not_drawn_by_chance_are_noticed():
 def test_blocks_with_labels_and_without(problem):
     labels = some(problem.y, 60)
     target = LabelledBlocks(ArrayBlocks(problem.proba), labels)
-    rest = some_blocks(target.raw, labels < 0)
+    rest = SomeBlocks(target.raw, labels < 0)
     np.testing.assert_array_equal(np.concatenate(rest.map_sum(lambda b: [b])), problem.proba[labels < 0])
     np.testing.assert_array_equal(taken_rows(target.raw, labels >= 0), problem.proba[labels >= 0])
     rows = np.concatenate(target.map_sum(lambda block: [block]))

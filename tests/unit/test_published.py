@@ -102,7 +102,7 @@ def test_flh_ftl_holds_the_running_mean_since_each_start(source, rows):
     part = unpack(method.layout, state.values)
     estimates = []
     for block in np.split(rows[:300], 30):
-        raw = method.box.inverse @ block.mean(axis=0)
+        raw = method.inverse @ block.mean(axis=0)
         estimates.append(np.maximum(raw, 0) / np.maximum(raw, 0).sum())
     for start in (0, 13, 29):
         np.testing.assert_allclose(part["mean"][start], np.mean(estimates[start:], axis=0), atol=1e-9)

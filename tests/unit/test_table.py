@@ -454,12 +454,13 @@ def test_forged_common_numbers_are_refused() -> None:
     table.learn(*many_keys(np.random.default_rng(6)))
     good = decode(table.to_bytes(), "stream-table", "test")
     for name, value in (
-        ("together", -good["together"]), ("together_start", good["together_start"] * 2), ("together_n", [1, 2]),
-        ("together_n", [-1, 0]), ("together", good["together"][:-1]), ("together_start", None),
+        ("together", -good["together"]), ("together_start", good["together_start"] * 2),
+        ("together_n", np.array([1, 2])), ("together_n", np.array([-1, 0])),
+        ("together", good["together"][:-1]), ("together_start", None),
         ("together_sums", -good["together_sums"]), ("together_sums", good["together_sums"][:, :-1]),
         ("together_sums", good["together_sums"] * np.nan), ("together_sums", good["together_sums"] * 1e9),
         ("together_sums", good["together_sums"] * 0), ("together_sums", good["together_sums"][::-1]),
-        ("together_keys", [0] * 12), ("together_keys", [99] * 12), ("together_keys", ["0"] * 12),
+        ("together_keys", np.zeros(12, int)), ("together_keys", np.full(12, 99)), ("together_keys", [0] * 12),
     ):  # fmt: skip
         with pytest.raises(rp.InputError, match=r"StreamTable.from_bytes"):
             rp.StreamTable.from_bytes(encode("stream-table", {**good, name: value}))

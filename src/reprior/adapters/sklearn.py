@@ -20,13 +20,12 @@ from reprior._check import check_choice, check_prior, fail, warn
 from reprior._labels import same_rows
 from reprior._types import Labels, Matrix, Vector
 from reprior.estimates.estimate import PriorEstimate
-from reprior.estimates.verdict import report_rejected
+from reprior.estimates.verdict import ON_REJECT, report_rejected
 from reprior.online.acting import NotLabelShift
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import fit_pipeline
 from reprior.pipelines.mismatch import CONTRADICT
-from reprior.pipelines.pipeline import ON_REJECT
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]

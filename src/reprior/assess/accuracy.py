@@ -35,8 +35,7 @@ Z_95 = 1.959964
 
 
 class Accuracy(NamedTuple):
-    """Expected accuracy of uncorrected and of corrected predictions, a 95 % interval of the latter, and by how much
-    correction may lower it if the true shares differ from the estimate; 0 if it hardly can."""
+    """Expected accuracy uncorrected and corrected, a 95 % interval of the latter, and how much it may harm."""
 
     before: float
     after: float
@@ -161,10 +160,10 @@ def with_labels(now: Expected, target: LabelledBlocks, estimate: PriorEstimate, 
     rows, y = taken_rows(target.raw, has_label), target.labels[has_label]
     part = len(y) / len(has_label)
     sample_weights = np.ones(len(y)) if target.weights is None else target.weights[has_label]
-    # a chosen sample also stands for itself: that part is no news
+    # a labelled sample is also one of all samples: that part of its weight adds nothing
     sample_weights = np.maximum(sample_weights / sample_weights.mean() - part, 1e-9)
     sample_weights /= sample_weights.sum()
-    residual, noise = label_residuals(rows, y, left_out_labels(rows, y, estimate), sample_weights)
+    residual, noise = label_residuals(rows, y, estimate, sample_weights)
     # samples without a label are predicted to be right more often than all by this: those with one may be chosen
     unlabelled_offset = part / max(1 - part, 1e-6) * (predicted - prediction_confidence(rows, weights).mean(axis=1))
     accuracy, mean = predicted + unlabelled_offset + residual, now.mean + unlabelled_offset
@@ -175,25 +174,19 @@ def with_labels(now: Expected, target: LabelledBlocks, estimate: PriorEstimate, 
     return Expected(mean, (1 - part) ** 2 * noise * gain)
 
 
-def left_out_labels(rows: Matrix, y: Labels, estimate: PriorEstimate) -> Matrix:
-    """Return labelled samples (n, K) corrected as if each had no label.
+def label_residuals(rows: Matrix, y: Labels, estimate: PriorEstimate, sample_weights: Vector) -> Expected:
+    """Return the weighted mean of right or wrong minus confidence of labelled samples (n, K), and its variance.
 
-    This takes one Newton step back: a label moved log w by its variance times (1 at its class − p).
+    Each is corrected as if it had no label, by one Newton step back: a label moved log w by its variance times
+    (1 at its class − p).
     """
-    posterior, p = estimate.posterior, correct_float64(rows, estimate.weights)
+    posterior, p, each = estimate.posterior, correct_float64(rows, estimate.weights), np.arange(len(y))
     step = posterior.log_weight_variance if posterior is not None else np.zeros(p.shape[1])
     moved_back = rows * np.exp(p * step)
-    moved_back[np.arange(len(y)), y] *= np.exp(-step[y])
-    return correct_float64(moved_back, estimate.weights)
-
-
-def label_residuals(rows: Matrix, y: Labels, left_out: Matrix, sample_weights: Vector) -> Expected:
-    """Return the weighted mean of right or wrong minus confidence of labelled samples, and its variance.
-
-    `left_out` (n, K) are their corrected probabilities without their labels.
-    """
+    moved_back[each, y] *= np.exp(-step[y])
+    left_out = correct_float64(moved_back, estimate.weights)
     made = np.stack([rows.argmax(axis=1), left_out.argmax(axis=1)])
-    right, confidence = made == y, left_out[np.arange(len(y)), made]
+    right, confidence = made == y, left_out[each, made]
     residual = right - confidence
     mean = residual @ sample_weights
     min_variance = MIN_VARIANCE_PART * smoothed_variance(right @ sample_weights, len(y))
@@ -203,8 +196,8 @@ def label_residuals(rows: Matrix, y: Labels, left_out: Matrix, sample_weights: V
 
 
 def smoothed_variance(rate: Vector, n: int) -> Vector:
-    """Return the variance p(1 − p) of "right or wrong" at a rate (2,), after half a right and half a wrong sample were
-    added to `n`: samples that are all right do not prove that none is wrong."""
+    """Return the variance p(1 − p) of "right or wrong" at a rate (2,), with half a sample of each more than `n`."""
+    # samples that are all right do not prove that none is wrong
     rate = (n * rate + 0.5) / (n + 1)
     return np.asarray(rate * (1 - rate))
 

@@ -279,7 +279,7 @@ def _denominator(c_hat: float, k: int, variant: str, caller: str) -> float:
 def _motion(
     prior: Any, posterior: Any, c_hat: float, gamma: float, label: Any, variant: str, caller: str
 ) -> tuple[Vector, Vector]:
-    """Return π (K,), and π′ − π (K,); the label's vector (K,) is taken to be the posterior where there is none."""
+    """Return π (K,), and π′ − π (K,); without a label the posterior replaces its vector (K,)."""
     pi = check_prior(prior, caller, "prior", allow_zero=True)
     weight = check_number(gamma, caller, "gamma", low=0, high=1)
     r = check_prior(posterior, caller, "posterior", allow_zero=True)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reprior._check import check_number, fail
-from reprior._types import Checks, Labels, Matrix, Source, Vector
+from reprior._types import Checks, Matrix, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.labels import look_at_labels, scaled_chi_square_p
 from reprior.assess.sentences import sentences
@@ -19,7 +19,7 @@ from reprior.model.classifier_error import measure_error
 from reprior.model.ebls import ebls
 from reprior.model.interval import posterior_of
 from reprior.model.settings import DEFAULT, Settings
-from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks, as_listed, check_inputs, map_numbered, top_k_in
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_listed, check_inputs, map_numbered, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
@@ -166,8 +166,12 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     one_label = float((about.mean * (1 - about.mean)).sum())  # variance of all shares by a single label
     effective_heldout = gap = gap_se = None
     if training.heldout is not None:
-        effective_heldout = effective_size(training.heldout[1], made.shares)
-        gap, gap_se = overconfidence(*training.heldout, row_weights(training))
+        (rows, y), weight = training.heldout, row_weights(training)
+        confidence = rows.max(axis=1)
+        gap = float(weight @ confidence - weight @ (rows.argmax(axis=1) == y))
+        gap_se = max(float(np.sqrt(weight**2 @ (confidence * (1 - confidence)))), 1e-12)  # if they are calibrated
+        to_shares = (made.shares / np.maximum(np.bincount(y, minlength=len(made.shares)), 1))[y]
+        effective_heldout = float(to_shares.sum() ** 2 / max(to_shares @ to_shares, 1e-300))
     expected = expected_accuracy(made, raw, training)
     tests = made.checks if made.checks is not None and made.target is proba else checks(made, look(raw, made.n))
     return Diagnosis(
@@ -210,9 +214,13 @@ def evidence_of(
     source, listed = estimate.source, top_k_in(target)
     if source.heldout is None:
         return None
-    if listed is not None and listed.values.shape[1] < target.n_classes:
-        heldout = as_given_out(source.heldout[0], listed, target), source.heldout[1]  # whole rows would differ
-        source = replace(source, heldout=heldout, error=None)
+    if listed is not None and (k := listed.values.shape[1]) < target.n_classes:
+        rows, y = source.heldout  # listed like the target's rows: whole rows would differ
+        if isinstance(target, CalibratedBlocks) and isinstance(target.calibrator, Calibrator):
+            rows = target.calibrator(as_listed(target.calibrator.undone(rows), k, listed.prior))
+        else:
+            rows = as_listed(rows, k, listed.prior)
+        source = replace(source, heldout=(rows, y), error=None)
     error = measure_error(source)
     assert error is not None
     assert error.moments is not None
@@ -239,17 +247,8 @@ def checks(
     return Checks(shift_p, evidence.log_evidence, share, evidence.amplification, conflict, trained)
 
 
-def as_given_out(rows: Matrix, like: TopKBlocks, target: Blocks) -> Matrix:
-    """Return held-out rows (n, K) as they would be had they been listed `like` the target's: whole rows differ."""
-    calibrate = target.calibrator if isinstance(target, CalibratedBlocks) else None
-    if not isinstance(calibrate, Calibrator):
-        return as_listed(rows, like.values.shape[1], like.prior)
-    return calibrate(as_listed(calibrate.undone(rows), like.values.shape[1], like.prior))
-
-
 def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
-    """Return whether held-out samples look like training samples: nearly all are right, those of small classes too, and
-    confidence is higher than on the `sample` (m, K) after correction."""
+    """Return whether held-out samples look like training samples: nearly all right, and surer than `sample` (m, K)."""
     assert source.heldout is not None
     rows, y = source.heldout
     corrected = correct_rows(sample, weights)
@@ -289,12 +288,6 @@ def squared_correlations(standard: Matrix) -> float:
     return float(max((pairs**2).sum(dtype=np.float64) / (len(some) * (len(some) - 1)), k))
 
 
-def effective_size(y: Labels, prior: Vector) -> float:
-    """Return the effective number (Σw)²/Σw² of samples with labels (n,) whose weights w give them `prior` (K,)."""
-    weight = (prior / np.maximum(np.bincount(y, minlength=len(prior)), 1))[y]
-    return float(weight.sum() ** 2 / max(weight @ weight, 1e-300))
-
-
 def row_weights(source: Source) -> Vector:
     """Return weights (n,) of the held-out samples by which they have the source prior."""
     assert source.heldout is not None
@@ -302,13 +295,6 @@ def row_weights(source: Source) -> Vector:
     if source.confusion is not None and source.counts is not None:
         weight = (source.confusion.sum(axis=0) / np.maximum(source.counts, 1))[source.heldout[1]]
     return np.asarray(weight / weight.sum())
-
-
-def overconfidence(heldout: Matrix, y: Labels, weight: Vector) -> tuple[float, float]:
-    """Return mean confidence minus accuracy of labelled rows, and its standard error if they are calibrated."""
-    confidence = heldout.max(axis=1)
-    error = np.sqrt(weight**2 @ (confidence * (1 - confidence)))
-    return float(weight @ confidence - weight @ (heldout.argmax(axis=1) == y)), max(float(error), 1e-12)
 
 
 def smallest_singular_value(source: Source) -> float | None:

@@ -13,7 +13,7 @@ from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 STRANGE = 0.3  # share of labelled samples that may have any class, whatever their probabilities
 FEW_LABELS = 5  # below which chance may contradict anything
-ENOUGH_LABELS = 20  # from which on their number in each class tells of a shift
+ENOUGH_LABELS = 20  # from which on their number in each class shows a shift
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 ALL_ALIKE = 1e-3  # probability of labels of one class alone, below which they are refused
 OPEN_LEVEL = 0.99  # level of the interval whose upper end that probability is computed at
@@ -51,7 +51,7 @@ def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]
 
 
 def labels_p_value(rows: Matrix, y: Labels, n_heldout: int) -> float:
-    """Return the p-value of "labels (n,) come as often as their rows (n, K) say", however those were chosen."""
+    """Return the p-value of "labels (n,) are as frequent as their rows (n, K) predict", however those were chosen."""
     covariance = np.diag(rows.sum(axis=0)) - rows.T @ rows
     covariance *= 1 + len(y) / n_heldout  # the calibration has the error of as many samples
     scale = 1 + np.diag(covariance)  # a class that was not to be expected at all is no proof by its one label
@@ -87,7 +87,7 @@ def swapped(rows: Matrix, y: Labels, called: tuple[str, ...]) -> str:
 def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
     """Return a sentence if labels (m,) are all of one class, and their rows (m, K) do not make that likely; else "".
 
-    What is likely, all rows tell without labels: the class gets the largest share that they leave open.
+    An estimate from all rows without labels shows what is likely: the class gets the upper end of its interval.
     """
     j = int(y[0])
     if (y != j).any():
@@ -116,7 +116,7 @@ def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
         return ""
     rows, y = estimate.source.heldout
     order = np.argsort(y, kind="stable")
-    halves = (order[::2], order[1::2])  # of each class: one finds the way, the other says how far it is
+    halves = (order[::2], order[1::2])  # of each class: one gives the direction, the other the distance
     parts = [travelled(estimate, rows[a], y[a], rows[b], y[b], sample) for a, b in (halves, halves[::-1])]
     gone, short = np.mean(parts, axis=0)
     if gone >= UNMOVED or short <= BEYOND:
@@ -136,7 +136,7 @@ def travelled(
     counts = np.bincount(other_y, minlength=k)
     at = class_means(positions[:, None], other_y, k)[:, 0]
     errors = (positions - at[other_y]) ** 2
-    # few rows of a class tell its variance badly: five of the mean one are put to them
+    # few rows of a class show its variance badly: five rows with the mean variance are added
     variance = (np.bincount(other_y, errors, k) + 5 * errors.mean()) / (counts + 5)
     end, start = float(prior @ at), float(source @ at)
     chosen = (prior @ at**2 - end**2) / estimate.n_labels

@@ -20,11 +20,11 @@ import numpy as np
 
 from reprior._check import as_rng, check_int, fail
 from reprior._types import Labels, Matrix, Vector
-from reprior.estimates.estimate import PriorEstimate, check_estimate
+from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import MAX_LABELS
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import correct_rows
-from reprior.rows.labelled import LabelledBlocks, some_blocks
+from reprior.rows.labelled import LabelledBlocks, SomeBlocks
 from reprior.rows.passes import CORRELATION_ROWS, count_rows, information, some_rows
 
 RANDOM_PART = 0.2  # part of the samples that is drawn evenly
@@ -91,12 +91,15 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     >>> pipe.estimate(proba, labels=labels, label_weights=label_weights).n_labels
     50
     """
-    size, generator, target = check_int(n, "query", "n"), as_rng(rng), check_estimate(estimate, "query").target
-    if target is None:
+    size, generator = check_int(n, "query", "n"), as_rng(rng)
+    if not isinstance(estimate, PriorEstimate):
+        kind = type(estimate).__name__
+        fail("query", "estimate", "be what a method or a pipeline's `estimate` returned", f"a {kind}")
+    if (target := estimate.target) is None:
         fail("query", "estimate", "have its samples", "none", remedy="Call `query` before `detach`")
     left, rows = target, np.arange(count_rows(target))
     if isinstance(target, LabelledBlocks):
-        left, rows = some_blocks(target.raw, target.labels < 0), np.flatnonzero(target.labels < 0)
+        left, rows = SomeBlocks(target.raw, target.labels < 0), np.flatnonzero(target.labels < 0)
         if not len(rows):
             fail("query", "estimate", "have samples without a label", f"labels for all {len(target.labels)} rows")
     size = min(size, len(rows))

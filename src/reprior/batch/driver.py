@@ -1,21 +1,35 @@
-"""The one EM loop: an E-step turns a prior into expected class counts (eq. 8), an M-step, which is all that sets
-a method apart, turns those into the next prior."""
+"""The one EM loop, and the estimate that a batch method ends with.
+
+An E-step turns a prior into expected class counts (eq. 8). An M-step, which is all that differs between methods, turns
+those into the next prior.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from reprior._check import fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
-from reprior._types import Source, Vector
-from reprior.rows.blocks import ArrayBlocks, Blocks
+from reprior._types import Interval, Source, Status, Vector
+from reprior.estimates.estimate import PriorEstimate
+from reprior.model.ebls import ebls
+from reprior.model.interval import PosteriorSpread, posterior_of, posterior_spread
+from reprior.rows.blocks import ArrayBlocks, Blocks, check_inputs
+from reprior.rows.labelled import labelled
 from reprior.rows.passes import Counts, e_step
 
 SMALL = 1 << 18  # numbers in rows that stay in cache, where the kernel can run whole iterations
+
+
+def checked_inputs(source: Any, proba: Any, labels: Any, caller: str) -> tuple[Source, Blocks]:
+    """Return the source, and the target samples with the labels of some, both checked."""
+    training, target = check_inputs(source, proba, caller)
+    return training, labelled(target, labels, training, caller)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +109,40 @@ def drive(target: Blocks, source: Source, m_step: MStep, start: Step, *, n_iter:
         if np.abs(step.prior - before.prior).sum() < tol:
             return Reached(step, iteration, True)
     return Reached(step, n_iter, False)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpread:
+    """Uncertainty of any method: that of the default model, fitted to the same samples when an interval is asked for.
+
+    The interval contains the method's own `shares` and `prior` (K,).
+    """
+
+    shares: Vector
+    prior: Vector
+    source: Source
+    target: Blocks | None
+    n: float
+
+    def at(self, level: float, of: str = "shares") -> Interval:
+        return self.without_rows().at(level, of)
+
+    def without_rows(self) -> PosteriorSpread:
+        if self.target is None:
+            fail("interval", "estimate", "have its samples", "none",
+                 remedy="Estimate again, or call `interval` before `detach`")  # fmt: skip
+        posterior = posterior_of(ebls(self.source, self.target))
+        return posterior_spread(self.shares, self.prior, self.n, posterior, self.source)
+
+
+def finish(target: Blocks, source: Source, prior: Vector, n_iter: int, status: Status) -> PriorEstimate:
+    """Return the estimate with its likelihood, which costs one more pass."""
+    weights = prior / source.prior
+    with np.errstate(divide="ignore", invalid="ignore"):  # −inf if a row has no class but such as are ruled out
+        last = e_step(target, weights, likelihood=True)
+    # a method may rule out every class of a sample, which then has no corrected probabilities
+    shares = last.counts / last.n if np.isfinite(last.log_likelihood) else prior
+    return PriorEstimate(
+        prior, weights, shares, status, n_iter, last.n, last.log_likelihood, source, target,
+        spread=ModelSpread(shares, prior, source, target, last.n), n_labels=getattr(target, "n_labels", 0),
+    )  # fmt: skip

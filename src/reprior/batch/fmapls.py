@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from reprior._check import check_choice, check_number, check_prior, in_order
 from reprior._types import Status, Vector
-from reprior.batch.driver import Linear, MStep, Step, drive
-from reprior.batch.finish import finish
+from reprior.batch.driver import Linear, MStep, Step, checked_inputs, drive, finish
 from reprior.estimates.estimate import PriorEstimate
-from reprior.rows.blocks import check_inputs
-from reprior.rows.labelled import labelled
 from reprior.rows.passes import Counts, count_rows
 
 FLOOR = 1e-12  # of a share, where the printed FMAPLS would make it negative
@@ -65,42 +63,40 @@ def fmapls(
     check_number(n_grad, "fmapls", "n_grad", low=1, whole=True)
     if not isinstance(c, str) or c != "auto":
         check_number(c, "fmapls", "c", low=0, high=1e100, open_low=True)
-    training, target = check_inputs(source, proba, "fmapls")
-    target = labelled(target, labels, training, "fmapls")
+    training, target = checked_inputs(source, proba, labels, "fmapls")
     k = len(training.prior)
-    n = count_rows(target) if c == "auto" else 0
     prior = np.full(k, 1.0 / k)
     if start is not None:
         prior = check_prior(start, "fmapls", "start", n_classes=k, like="the source", classes=training.classes)
     first = None if alpha0 is None else check_alpha(alpha0, k, training.classes)
-    chosen: MStep
-    if variant == "paper" or update != "lsf":
-        # eq. 9 with α = 1 at first. Differs from hu2025: a numerator that would be negative is held at a floor
-        surrogate = Linear(keep=k, add=-float(variant == "paper"), floor_a_row=FLOOR,
-                           surrogate=2.0 * n if isinstance(c, str) else float(c))  # fmt: skip  # eq. 15
-        chosen = surrogate if update == "lsf" else climbing(surrogate, update, mu, int(n_grad))
+    n = count_rows(target) if c == "auto" else 0
+    climb = {"lsf": None, "ga": partial(ascend, mu=mu, n_grad=int(n_grad)), "newton": newton}[update]
+    if variant == "paper" or climb is not None:
+        m_step = printed(k, 2.0 * n if isinstance(c, str) else float(c), variant, climb)
         first = np.ones(k) if first is None else first
     else:
         pace = min(1.0, np.sqrt(n / k) / n_iter)  # of plain EM: n_iter steps amount to √(N/K) of it
         # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
-        chosen = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
+        m_step = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
     tol = NEWTON_TOLERANCE if update == "newton" else 0.0
-    step, done, met = drive(target, training, chosen, Step(prior, first), n_iter=int(n_iter), tol=tol)
-    status = Status.CONVERGED if met else Status.NOT_CONVERGED
-    if update != "newton":  # only Newton's α grows fast enough for the estimate to come to rest
-        status = Status.STOPPED
+    step, done, met = drive(target, training, m_step, Step(prior, first), n_iter=int(n_iter), tol=tol)
+    status = Status.STOPPED  # only Newton's α grows fast enough for the estimate to come to rest
+    if update == "newton":
+        status = Status.CONVERGED if met else Status.NOT_CONVERGED
     return replace(finish(target, training, step.prior, done, status), alpha=step.carry)
 
 
-def climbing(surrogate: Linear, update: str, mu: float, n_grad: int) -> MStep:
-    """Return the M-step that takes π as `surrogate` does, and moves α uphill instead of along the surrogate."""
+def printed(k: int, c: float, variant: str, climb: Callable[[Vector, Vector], Vector] | None) -> MStep:
+    """Return the M-step of eq. 9, where α follows π by eq. 15, or by `climb`, a function of α and π (eq. 10)."""
+    # α = 1 at first. Differs from hu2025: a numerator that would be negative is held at a floor
+    surrogate = Linear(keep=k, add=-float(variant == "paper"), floor_a_row=FLOOR, surrogate=c)
+    if climb is None:
+        return surrogate
 
     def m_step(stats: Counts, step: Step) -> Step:
-        alpha = step.carry if step.carry is not None else np.ones(len(step.prior))
+        alpha = step.carry if step.carry is not None else np.ones(k)
         prior = surrogate(stats, step).prior
-        if update == "newton":
-            return Step(prior, newton(alpha, prior))
-        return Step(prior, ascend(alpha, prior, mu=mu, n_grad=n_grad))  # eq. 10
+        return Step(prior, climb(alpha, prior))
 
     return m_step
 

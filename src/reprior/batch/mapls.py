@@ -8,12 +8,9 @@ import numpy as np
 
 from reprior._check import check_number
 from reprior._types import Status, Vector
-from reprior.batch.driver import Linear, Step, drive
-from reprior.batch.finish import finish
+from reprior.batch.driver import Linear, Step, checked_inputs, drive, finish
 from reprior.batch.mlls import M_STEP
 from reprior.estimates.estimate import PriorEstimate
-from reprior.rows.blocks import check_inputs
-from reprior.rows.labelled import labelled
 
 UNIFORM_LAMBDA = 0.9  # Differs from ye2024: λ for a uniform source, where their code divides by zero; this is the limit
 
@@ -41,8 +38,7 @@ def mapls(
     check_number(n_iter, "mapls", "n_iter", low=1, whole=True)
     if not isinstance(lam, str) or lam != "auto":
         lam = check_number(lam, "mapls", "lam", low=0, high=1)
-    training, target = check_inputs(source, proba, "mapls")
-    target = labelled(target, labels, training, "mapls")
+    training, target = checked_inputs(source, proba, labels, "mapls")
     uniform = np.full(len(training.prior), 1.0 / len(training.prior))
     if isinstance(lam, str) and np.ptp(training.prior) == 0:
         lam = UNIFORM_LAMBDA  # whatever the target

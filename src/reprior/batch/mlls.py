@@ -6,12 +6,9 @@ from typing import Any
 
 from reprior._check import check_number
 from reprior._types import Status
-from reprior.batch.driver import Linear, Step, drive
-from reprior.batch.finish import ModelSpread, finish
+from reprior.batch.driver import Linear, ModelSpread, Step, checked_inputs, drive, finish
 from reprior.batch.solve import maximize
 from reprior.estimates.estimate import PriorEstimate
-from reprior.rows.blocks import check_inputs
-from reprior.rows.labelled import labelled
 
 M_STEP = Linear(least=1e-200)  # π ← n/N
 
@@ -36,16 +33,14 @@ def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = No
     check_number(tol, "mlls", "tol", low=0, open_low=True)
     if n_iter is not None:
         check_number(n_iter, "mlls", "n_iter", low=1, whole=True)
-    training, target = check_inputs(source, proba, "mlls")
-    target = labelled(target, labels, training, "mlls")
+    training, target = checked_inputs(source, proba, labels, "mlls")
     if n_iter is None:
         best = maximize(target, training.prior, tol=tol)
-        point = best.point
-        status = Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED
-        prior = point.prior.copy()
+        point, prior = best.point, best.point.prior.copy()
         return PriorEstimate(
-            prior, prior / training.prior, prior.copy(), status, best.passes, point.n, point.value * point.n, training,
-            target, spread=ModelSpread(prior, prior, training, target, point.n),
+            prior, prior / training.prior, prior.copy(),
+            Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED, best.passes, point.n, point.value * point.n,
+            training, target, spread=ModelSpread(prior, prior, training, target, point.n),
             n_labels=getattr(target, "n_labels", 0),
         )  # fmt: skip
     step, n, _ = drive(target, training, M_STEP, Step(training.prior), n_iter=int(n_iter))

@@ -9,7 +9,7 @@ import numpy as np
 
 from reprior._check import UNLABELLED, check_choice, check_flag, check_number, fail
 from reprior._types import Matrix, Source, Status, Vector
-from reprior.batch.finish import ModelSpread, finish
+from reprior.batch.driver import ModelSpread, finish
 from reprior.batch.solve import nonnegative_quadratic
 from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import Blocks, check_inputs
@@ -76,7 +76,7 @@ def from_weights(both: Moments, weights: Vector) -> PriorEstimate:
 
 
 def decision_spread(both: Moments, shares: Vector, n: float) -> ModelSpread:
-    """Return how sure shares (K,) from `n` predicted classes are, which stand for P(class | prediction)."""
+    """Return the uncertainty of shares (K,) from `n` predicted classes, each replaced by P(class | prediction)."""
     source, target = both.source, both.target
     assert source.heldout is not None
     rows, y = source.heldout

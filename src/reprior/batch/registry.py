@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reprior._check import fail, perhaps
-from reprior.batch.finish import ModelSpread
+from reprior.batch.driver import ModelSpread
 from reprior.batch.fmapls import fmapls
 from reprior.batch.mapls import mapls
 from reprior.batch.mlls import mlls
@@ -38,7 +38,7 @@ def check_options(method: str | Method, options: Iterable[str], caller: str, bes
         return
     try:
         parameters = signature(METHODS[method] if isinstance(method, str) else method).parameters
-    except (TypeError, ValueError):  # some functions do not say what they take
+    except (TypeError, ValueError):  # some functions have no signature
         return
     names = [option for option in list(parameters)[2:] if option not in ("labels", "label_weights")]
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -91,8 +91,8 @@ def estimate(
     check_options(function, options, name)
     if labels is None and label_weights is None:
         return function(source, proba, **options)
-    # who chooses rows by their outputs misleads no method that is told the outputs of all: weights make good what the
-    # classifier's errors leave, where a method knows of those. One of one's own sees labelled rows as certain ones
+    # samples chosen by their predictions mislead no method that sees the predictions of all. Label weights correct for
+    # the classifier error, in methods that have one. A method of the user's sees labelled samples as certain ones
     parameters = signature(function).parameters
     training, target = check_inputs(source, proba, "estimate")
     target = labelled(target, labels, training, "estimate", label_weights)

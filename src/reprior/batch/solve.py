@@ -114,7 +114,7 @@ def newton(target: Blocks, source_prior: Vector, start: Optimum, *, tol: float, 
         if hessian is None:
             hessian = information(target, point.prior, source_prior, dtype=np.float32).astype(np.float64) / point.n
             passes += 1
-            if point.gap == np.inf:  # g·π = 1 in every row, so that the Hessian tells the gradient
+            if point.gap == np.inf:  # g·π = 1 in every row, so the gradient follows from the Hessian
                 point = replace(point, gradient=hessian @ point.prior)
         goal = next_prior(hessian, point, damping * np.trace(hessian) / len(hessian))
         if goal is None or not 0.5 < goal.sum() < 2:

@@ -12,9 +12,8 @@ from reprior.cli._inputs import Inputs, read_inputs
 from reprior.cli._options import by_option, input_options, listing_options, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
-from reprior.estimates.groups import Groups
+from reprior.estimates.groups import Groups, groups_text
 from reprior.estimates.show import estimate_shown, first_lines, stopped
-from reprior.estimates.show_groups import groups_text
 from reprior.report.collect import grouped
 
 

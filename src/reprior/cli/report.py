@@ -15,8 +15,8 @@ from reprior.cli._inputs import Inputs, read_inputs
 from reprior.cli._options import by_option, input_options, level_option, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, plain, print_answer
+from reprior.estimates.groups import groups_rows
 from reprior.estimates.show import first_lines, stopped
-from reprior.estimates.show_groups import groups_rows
 from reprior.report.collect import collect, grouped
 from reprior.report.page import GROUPS, page
 from reprior.state import whole_file

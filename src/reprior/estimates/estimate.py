@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_level, fail, like_input
+from reprior._check import check_choice, check_flag, check_level, fail, like_input
 from reprior._labels import check_label
 from reprior._types import Acts, Checks, Interval, Matrix, Source, Spread, Status, Vector, comparable
 from reprior.estimates import sets, show
@@ -204,7 +204,12 @@ class PriorEstimate(show.Plotted):
             Whether `level` holds within each class, for any prior. Sets are then larger. A class with fewer than
             level/(1 − level) held-out samples is in every set.
         """
-        return sets.prediction_sets(self, proba, level, by_class=by_class)
+        check_flag(by_class, "prediction_sets", "by_class")
+        cutoffs = sets.scores(self).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
+        rows = by_name(proba, self.classes, "prediction_sets")
+        report_rejected(self)
+        inside = self._correct(rows, "prediction_sets") >= (1 - sets.TIED) * cutoffs
+        return like_input(np.asarray(inside), proba, self.classes)
 
     def detach(self) -> PriorEstimate:
         """Return the estimate without its samples: small, and still with intervals and prediction sets."""
@@ -230,7 +235,19 @@ class PriorEstimate(show.Plotted):
         level : float or None
             Coverage probability of the intervals; None leaves them out.
         """
-        return show.estimate_dict(self, level)
+        interval, checks = None if level is None else self.interval(level), self.checks
+        return {
+            "verdict": show.verdicts(self), "shift_p": checks and checks.shift_p,
+            "label_shift": checks and checks.label_shift,
+            "acts": self.acts and self.acts._asdict(), "shares": self.shares.tolist(),
+            "prior": self.prior.tolist(),
+            "interval": None if interval is None else np.stack(interval, axis=1).tolist(),
+            "classes": list(self.source.called), "source_prior": self.source.prior.tolist(),
+            "weights": self.weights.tolist(),
+            "status": self.status.name.lower(), "message": self.status.value, "n": float(self.n),
+            "n_labels": self.n_labels, "n_iter": self.n_iter, "log_likelihood": show.prior_log_likelihood(self),
+            "level": level, "note": "" if interval is None else interval.note, "source": self.source.made,
+        }  # fmt: skip
 
     @property
     def notes(self) -> list[str]:
@@ -243,10 +260,3 @@ class PriorEstimate(show.Plotted):
     def _repr_html_(self) -> str:
         """Return what notebooks show."""
         return show.estimate_shown(self).html
-
-
-def check_estimate(x: Any, caller: str) -> PriorEstimate:
-    """Return `x` if it is an estimate."""
-    if not isinstance(x, PriorEstimate):
-        fail(caller, "estimate", "be what a method or a pipeline's `estimate` returned", f"a {type(x).__name__}")
-    return x

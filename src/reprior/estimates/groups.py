@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_choice, check_level, check_proba, fail, like_input, missing
+from reprior._check import check_choice, check_level, check_proba, counted, fail, like_input, listed, missing, percent
 from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, Source, Status, Vector, comparable
-from reprior.estimates import show_groups
+from reprior.estimates import show
 from reprior.estimates.estimate import OF, PriorEstimate
 from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import Blocks, as_stored, by_name
@@ -23,6 +24,9 @@ from reprior.rows.keys import factorize, plain
 
 if TYPE_CHECKING:
     from reprior.model.groups import GroupSpread
+
+ALIKE = 0.015  # standard deviation of a share of 10 % between groups up to which they are called alike
+MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
 @comparable
@@ -56,7 +60,25 @@ class Population:
 
     def sentences(self) -> list[str]:
         """Return the population in a few sentences."""
-        return show_groups.population_sentences(self)
+        names = self.classes or tuple(f"class {j}" for j in range(len(self.prior)))
+        largest = np.argsort(-self.prior, kind="stable")[:5]
+        prior = ", ".join(f"{names[j]} {percent(self.prior[j], 1)}" for j in largest)
+        more = f" and {len(names) - 5} more classes" if len(names) > 5 else ""
+        out = [f"{counted(self.n_groups, 'group')} with {counted(self.n, 'sample')}.", f"Common prior: {prior}{more}."]
+        if self.n_groups == 1:
+            return out
+        deviation = float(np.sqrt(0.1 * 0.9 / (self.concentration + 1)))
+        if not self.differ:
+            out.append("No clear difference between the groups.")
+        else:
+            alike, digits = ("are alike", 1) if deviation < ALIKE else ("differ", 0)
+            low, high = max(0.0, 0.1 - max(deviation, ALIKE)), 0.1 + max(deviation, ALIKE)
+            out.append(f"The groups {alike}: a class with a prior of 10 % has {100 * low:.{digits}f} to"
+                       f" {percent(high, digits)} in most groups.")  # fmt: skip
+        if self.stand_out:
+            verb = "stands" if len(self.stand_out) == 1 else "stand"
+            out.append(f"{counted(len(self.stand_out), 'group')} {verb} out: {listed(self.stand_out, 5)}.")
+        return out
 
     def __repr__(self) -> str:
         return " ".join(self.sentences())
@@ -171,15 +193,7 @@ class Groups:
         return like_input(corrected, proba, self.source.classes)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
-        """Return lower and upper ends (G, K), (G, K) of an interval for each class in each group.
-
-        Parameters
-        ----------
-        level : float
-            Coverage probability of each interval, between 0 and 1.
-        of : str
-            "shares", the class proportions among the samples of a group, or "prior", that of its population.
-        """
+        """Return lower and upper ends (G, K), (G, K) of what `PriorEstimate.interval` returns for each group."""
         check_choice(of, "interval", "of", OF)
         return self.spread.at(check_level(level, "interval"), of)
 
@@ -195,7 +209,8 @@ class Groups:
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame: under each group's key, its `PriorEstimate.to_frame(level)`."""
-        return show_groups.groups_frame(self, level)
+        frames = {key: show.estimate_frame(self[key], level) for key in self}
+        return show.pandas().concat(frames, names=["group"])
 
     def plot(self, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
         """Draw one class's share in the largest groups with intervals by matplotlib; return the axes.
@@ -209,7 +224,64 @@ class Groups:
         ax : matplotlib axes, optional
             Where to draw.
         """
-        return show_groups.groups_plot(self, label, top=top, ax=ax)
+        called = self.source.called
+        if label is None:
+            k = int(np.argmax(self.n @ (self.shares - self.shares.mean(axis=0)) ** 2))
+        elif str(label) in called:
+            k = called.index(str(label))
+        else:
+            fail("Groups.plot", "label", "be one of the classes", repr(label),
+                 remedy=f"The classes are {listed(called)}")  # fmt: skip
+        keys = key_texts(self)
+        order, interval = np.argsort(-self.n, kind="stable")[: top or None], self.interval()
+        return show.drawn(
+            [keys[g] for g in order], np.full(len(order), self.source.prior[k]), self.shares[order, k],
+            Interval(interval.lower[order, k], interval.upper[order, k], level=interval.level, note=interval.note), ax,
+            [f"Share of {show.cut(called[k])} in each group", "Groups sorted by their number of rows"],
+        )  # fmt: skip
 
     def __repr__(self) -> str:
-        return show_groups.groups_text(self)
+        return groups_text(self)
+
+
+def groups_text(
+    groups: Groups, *, level: float | None = 0.95, top: int = show.SHOWN_CLASSES,
+    first: Sequence[str] = (), status: Status = Status.CONVERGED,
+) -> str:  # fmt: skip
+    """Return what groups have in common and a table of the largest, after the lines `first`."""
+    n, k = int(groups.n.sum()), groups.prior.shape[1]
+    apart = f"Estimates of {len(groups):,} separate groups from {n:,} samples, {k} classes"
+    alone = [apart] if groups.population is None else []
+    common = [] if groups.population is None else groups.population.sentences()
+    rows, rest = groups_rows(groups, level, top)
+    lines = [*(first or [*alone, *show.unseen(groups.source)]), *common, "", *show.aligned(rows, left=(0, 2))]
+    if rest:
+        lines.append(f"… and {counted(rest, 'group')} of at most this size")
+    late = int((~groups.converged).sum())
+    lines += show.endings(status, groups.note if level is not None else "",
+                     f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
+    return "\n".join(lines)
+
+
+def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
+    """Return a table of the largest groups with the largest change in each, and the number of groups left out."""
+    order = sorted(range(len(groups)), key=lambda g: -groups.n[g])
+    shown = order[: top or None]
+    rows = [["group", "rows", "largest change", "source", "target"]]
+    rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
+    called = key_texts(groups)
+    for g in shown:
+        estimate = groups[groups.keys[g]]
+        k = show.movers(estimate)[0]
+        rows.append([show.cut(called[g]), f"{groups.n[g]:,}", show.cut(estimate.source.called[k]),
+                     show.share(groups.source.prior[k]), show.share(groups.shares[g, k])])  # fmt: skip
+        if level is not None:
+            interval = estimate.interval(level)
+            rows[-1].append(f"{show.share(interval.lower[k])} … {show.share(interval.upper[k])}")
+    return rows, len(order) - len(shown)
+
+
+def key_texts(groups: Groups) -> list[str]:
+    """Return what to call the groups: as their keys are written, and days by their date alone."""
+    called = [str(key) for key in groups.keys]
+    return [name[:10] for name in called] if all(map(MIDNIGHT.fullmatch, called)) else called

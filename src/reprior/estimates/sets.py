@@ -8,14 +8,12 @@ quantile of the probabilities that held-out samples, reweighted to the target pr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reprior._check import check_flag, check_level, fail, like_input
+from reprior._check import fail
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.estimates.verdict import report_rejected
-from reprior.rows.blocks import by_name
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_float64
 
@@ -41,21 +39,19 @@ class Scores:
 
     def cutoffs(self, level: float, *, by_class: bool) -> Vector:
         """Return the least corrected probability (K,) with which each class is in a set."""
-        if by_class:
-            return self.own_cutoffs(level)
-        most = np.nextafter(1.0, 0.0)
-        covered = [self.share(self.own[m] >= self.overall_cutoffs(m, level)[self.y]) for m in range(1, len(self.own))]
+        k = self.shares.shape[1]
+        if by_class:  # the n rows of a class and a new one are equally likely to be the least
+            least = np.zeros(k)
+            for c in np.unique(self.y):
+                own = np.sort(self.own[0, self.y == c])
+                rank = int((1.0 - level) * (len(own) + 1) + 1e-9)
+                least[c] = own[rank - 1] if rank else 0.0
+            return least
+        mass = (self.shares[0] / np.maximum(np.bincount(self.y, minlength=k), 1))[self.y]  # of held-out samples
+        inside = [self.own[m] >= self.overall_cutoffs(m, level)[self.y] for m in range(1, len(self.own))]
+        covered = [float(mass @ some / mass.sum()) for some in inside]
         short = max(0.0, level - float(np.mean(covered))) if covered else 0.0
-        return self.overall_cutoffs(0, min(level + CHARGED * short, most))
-
-    def own_cutoffs(self, level: float) -> Vector:
-        """Return cutoffs (K,) that cover each class: its n rows and a new one are equally likely to be the least."""
-        least = np.zeros(self.shares.shape[1])
-        for c in np.unique(self.y):
-            own = np.sort(self.own[0, self.y == c])
-            rank = int((1.0 - level) * (len(own) + 1) + 1e-9)
-            least[c] = own[rank - 1] if rank else 0.0
-        return least
+        return self.overall_cutoffs(0, min(level + CHARGED * short, np.nextafter(1.0, 0.0)))
 
     def overall_cutoffs(self, m: int, level: float) -> Vector:
         """Return cutoffs (K,) by which a sample drawn with the shares number m is covered."""
@@ -67,11 +63,6 @@ class Scores:
         beyond = (1.0 - level) * (reached[-1] + mass) - mass
         at = np.minimum(np.searchsorted(reached, beyond, side="right"), len(order) - 1)
         return np.where(beyond < 0.0, 0.0, self.own[m, order][at])
-
-    def share(self, inside: Any) -> float:
-        """Return the share of the target, at the estimated shares, whose held-out samples are `inside` (n,)."""
-        mass = (self.shares[0] / np.maximum(np.bincount(self.y, minlength=self.shares.shape[1]), 1))[self.y]
-        return float(mass @ inside / mass.sum())
 
     def thinned(self) -> Scores:
         """Return scores of bounded size: evenly spaced ones of a class with many rows, which then count as its rows."""
@@ -122,14 +113,3 @@ def scores(estimate: PriorEstimate) -> Scores:
         lower, upper = estimate.interval(0.6827)  # one standard error to both sides
         error = (upper - lower) / 2
     return scores_of(estimate.source, estimate.calibrator, estimate.shares, error, estimate.weights).thinned()
-
-
-def prediction_sets(
-    estimate: PriorEstimate, proba: Any, level: float = 0.9, *, by_class: bool = False
-) -> Any:
-    """Return which classes are in the set of each sample, as booleans (n, K); see `PriorEstimate.prediction_sets`."""
-    check_flag(by_class, "prediction_sets", "by_class")
-    least = (1 - TIED) * scores(estimate).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
-    rows = by_name(proba, estimate.classes, "prediction_sets")
-    report_rejected(estimate)
-    return like_input(np.asarray(estimate._correct(rows, "prediction_sets")) >= least, proba, estimate.classes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
-from reprior._check import NOTED, REJECTED, InputError, counted, fail, listed, p_text
+from reprior._check import NOTED, REJECTED, InputError, counted, listed, p_text
 from reprior._types import Acts, Checks, Interval, Source, Status, Vector
 from reprior.estimates.verdict import WEAK, in_training, is_label_shift, mean_differs, sensitive_shares
 from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
     from reprior.online.acting import ActsEvent
     from reprior.online.stream import Stream
-    from reprior.online.table import StreamTable
 
 # held-out rows: with 50 for 26 simulated classes a large shift went unnoticed in a third to a half of draws, with 100
 # in a quarter to none, with 300 in none
@@ -77,7 +76,7 @@ def verdicts(estimate: PriorEstimate) -> list[str]:
 
 
 def few(source: Source) -> list[str]:
-    """Return a sentence about how few held-out rows there are, if they hardly tell anything, or may miss a shift."""
+    """Return a sentence about few held-out samples, if the classifier error is unknown or a shift may go unnoticed."""
     held, k = 0 if source.counts is None else int(source.counts.sum()), len(source.prior)
     if FEW_FOR_BIASES <= held < min(FEW_A_CLASS * k, FEW_IN_ALL):
         return [f"A large shift may go unnoticed: there are only {held} held-out samples for {k:,} classes. Hold out"
@@ -124,31 +123,24 @@ def first_lines(head: str, sentences: Sequence[str], stopped: str) -> list[str]:
 
 def judged(checks: Checks, unlabelled: float, acts: Acts | None = None) -> list[str]:
     """Return what the tests of a pipeline found, in sentences; `unlabelled` samples have no label."""
+    p, label_shift = checks.shift_p, checks.label_shift
     sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
-    if checks.label_shift is not None and checks.label_shift < 0.5:
-        first = applied(acts) if acts else is_label_shift(checks.label_shift)
-        sentences.insert(0, f"{first}{in_training(checks)}")
-    elif checks.label_shift is None and checks.shift_p < NOTED:
-        sentences.append(of_all_groups(mean_differs(checks.shift_p), checks))
+    if label_shift is not None and label_shift < 0.5:
+        first = applied(acts) if acts else is_label_shift(label_shift)
+        return [f"{first}{in_training(checks)}", *sentences]
+    if p >= NOTED:
+        found = f"No shift found ({p_text(p)})."
+    elif label_shift is None:
+        found = mean_differs(p)
     else:
-        sentences.append(of_all_groups(shift_found(checks), checks))
-        if acts is not None and acts.amplification >= WEAK:
-            sentences.append(sensitive_shares(acts.amplification, checks.labels_needed, unlabelled))
+        shifted = "have shifted" if p < REJECTED else "may have shifted"
+        found = f"The predictions {shifted} ({p_text(p)}). Probability of label shift: {label_shift:.0%}."
+    if checks.pooled:
+        found = f"All groups together: {found[0].lower()}{found[1:]}"
+    sentences.append(found)
+    if acts is not None and acts.amplification >= WEAK and (label_shift is not None or p >= NOTED):
+        sentences.append(sensitive_shares(acts.amplification, checks.labels_needed, unlabelled))
     return sentences
-
-
-def of_all_groups(sentence: str, checks: Checks) -> str:
-    """Return the result of a test. For one group, it begins with whose result it is."""
-    return f"All groups together: {sentence[0].lower()}{sentence[1:]}" if checks.pooled else sentence
-
-
-def shift_found(checks: Checks) -> str:
-    """Return whether a shift was found, and the probability that it is label shift."""
-    if checks.shift_p >= NOTED:
-        return f"No shift found ({p_text(checks.shift_p)})."
-    shifted = "have shifted" if checks.shift_p < REJECTED else "may have shifted"
-    cause = "" if checks.label_shift is None else f" Probability of label shift: {checks.label_shift:.0%}."
-    return f"The predictions {shifted} ({p_text(checks.shift_p)}).{cause}"
 
 
 def aligned(rows: list[list[str]], left: Collection[int] = (0,)) -> list[str]:
@@ -173,12 +165,11 @@ class Shown(NamedTuple):
     @property
     def html(self) -> str:
         """The elements that a notebook shows."""
-        lines = [[f"<p>{escape(line)}</p>" for line in some if line] for some in (self.before, self.after)]
+        before, after = ([f"<p>{escape(line)}</p>" for line in some if line] for some in (self.before, self.after))
         tags = ("th", *["td"] * (len(self.rows) - 1))
         rows = ["".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
                 for tag, row in zip(tags, self.rows, strict=True)]  # fmt: skip
-        table = "".join(f"<tr>{row}</tr>" for row in rows)
-        return "\n".join([*lines[0], f"<table>{table}</table>", *lines[1]])
+        return "\n".join([*before, f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>", *after])
 
 
 def notes(estimate: PriorEstimate) -> list[str]:
@@ -216,7 +207,7 @@ def estimate_shown(
 
 
 def known_interval(estimate: PriorEstimate | Stream, level: float) -> tuple[Interval | None, str]:
-    """Return the interval and its note; if the method has none, None and the sentence that says so."""
+    """Return the interval and its note; if the method has none, None and a sentence about it."""
     try:
         interval = estimate.interval(level)
     except InputError as error:
@@ -263,23 +254,6 @@ def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int)
     return rows, [f"… and {counted(rest, 'class', 'classes')} with smaller changes"] if rest else []
 
 
-def estimate_dict(estimate: PriorEstimate, level: float | None = 0.95) -> dict[str, Any]:
-    """Return an estimate as plain lists, numbers and text."""
-    interval, checks = None if level is None else estimate.interval(level), estimate.checks
-    return {
-        "verdict": verdicts(estimate), "shift_p": checks and checks.shift_p,
-        "label_shift": checks and checks.label_shift,
-        "acts": estimate.acts and estimate.acts._asdict(), "shares": estimate.shares.tolist(),
-        "prior": estimate.prior.tolist(),
-        "interval": None if interval is None else np.stack(interval, axis=1).tolist(),
-        "classes": list(estimate.source.called), "source_prior": estimate.source.prior.tolist(),
-        "weights": estimate.weights.tolist(),
-        "status": estimate.status.name.lower(), "message": estimate.status.value, "n": float(estimate.n),
-        "n_labels": estimate.n_labels, "n_iter": estimate.n_iter, "log_likelihood": prior_log_likelihood(estimate),
-        "level": level, "note": "" if interval is None else interval.note, "source": estimate.source.made,
-    }  # fmt: skip
-
-
 def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95) -> Any:
     """Return an estimate, or a stream's, as a pandas DataFrame, one row a class in the classes' order."""
     pd, columns = pandas(), {"source": estimate.source.prior}
@@ -295,16 +269,8 @@ def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95)
     return frame
 
 
-def table_frame(streams: StreamTable, level: float | None = 0.95) -> Any:
-    """Return a table of streams as a pandas DataFrame: the frame of each stream below the other, under its key."""
-    frames = {key: estimate_frame(streams[key], level) for key in streams}
-    if not frames:
-        fail("StreamTable.to_frame", "table", "have at least one stream", "none")
-    return pandas().concat(frames, names=["key"])
-
-
 def pandas() -> Any:
-    """Return pandas, or say how to get it."""
+    """Return pandas; an ImportError has the command that installs it."""
     try:
         import pandas as pd
     except ImportError as error:

@@ -12,6 +12,7 @@ from reprior._types import Checks, Source
 if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
 
+ON_REJECT = ("scale", "refuse", "ignore")  # what happens if a change is probably not label shift
 WEAK = 1.85  # amplification from which the shares are called sensitive to small errors
 UNCLEAR = 0.2, 0.8  # probabilities between which it is unclear whether a change is label shift
 MAX_LABELS = 10_000  # that are asked for; if more are needed, corrected and calibrated probabilities hardly differ
@@ -64,7 +65,7 @@ def in_training(checks: Checks) -> str:
 
 
 def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str = "proba") -> None:
-    """Warn, or refuse if `on_reject` says so, about a correction that is mostly not applied or conflicting labels."""
+    """Warn, or refuse if `on_reject` is "refuse", if labels conflict or less than half of the correction is applied."""
     checks, acts = estimate.checks, estimate.acts
     if checks is None or acts is None or estimate.on_reject == "ignore":
         return

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,8 +25,8 @@ from reprior._kernels import loops, reference
 from reprior._types import Acts, Labels, Matrix, Vector
 from reprior.model.acting import Evidence, describe
 from reprior.model.label_shift import acting_share, amplification, log_evidence
-from reprior.model.settings import Settings
 from reprior.online.settings import StreamSettings
+from reprior.online.shared_start import ranks
 
 if TYPE_CHECKING:
     from reprior.online.ebls import OnlineEbls
@@ -83,8 +84,10 @@ def acts_event(stream: Stream, before: int, acting: bool) -> ActsEvent | None:
 
 
 def window_end_after(n: int, window: int) -> int:
-    """Return the number of samples, above `n`, at which the next window ends. A quarter of the first ends one too,
-    because a drift that is no label shift does much harm early."""
+    """Return the number of samples, above `n`, at which the next window ends: a quarter of the first, then each window.
+
+    The first is short because a drift that is no label shift does much harm early.
+    """
     return window // 4 if n < window // 4 else (n // window + 1) * window
 
 
@@ -94,9 +97,10 @@ def next_window_end(stream: Stream, n: int) -> int:
 
 
 def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -> Callable[..., int]:
-    """Return the kernel as a function of (slots, rows, axes of rows) that also ends the windows of the states of
-    `table`. Rows are learned all or not at all."""
+    """Return the kernel, a function of (slots, rows, axes of rows), which also ends windows of the states of `table`.
 
+    Rows are learned all or not at all.
+    """
     window = method.settings.window
     state: Any = table.data if table.ndim == 1 else None  # a memoryview: an index costs less than that of an array
 
@@ -111,17 +115,25 @@ def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -
         ends = window_ends(table, slots, len(rows), window)
         if not ends:
             return kernel(slots, rows, 2)
-        code, first, fallen = int(loops.first_bad_row(rows)), 0, False
-        for end in [*ends, len(rows)]:
-            if code == reference.DONE and first < end:
-                code = kernel(None if slots is None else slots[first:end], rows[first:end], 2)
-            if code == reference.DONE and first < end and end in ends:
-                fallen |= end_window(method, table if slots is None else table[slots[end - 1]])
-            first = end
-        warn_if_fallen(fallen)
-        return code
+        code = int(loops.first_bad_row(rows))
+        return code if code != reference.DONE else learn_parts(method, kernel, table, slots, rows, ends)
 
     return learn
+
+
+def learn_parts(
+    method: OnlineEbls, kernel: Callable[..., int], table: Any, slots: Any, rows: Any, ends: list[int]
+) -> int:
+    """Learn rows part by part; at each of `ends` (numbers of rows) end the window of the last row's stream."""
+    fallen = False
+    for first, end in pairwise(dict.fromkeys([0, *ends, len(rows)])):
+        code = kernel(None if slots is None else slots[first:end], rows[first:end], 2)
+        if code != reference.DONE:  # rows of another type: no part can be learned
+            return code
+        if end in ends:
+            fallen |= end_window(method, table if slots is None else table[slots[end - 1]])
+    warn_if_fallen(fallen)
+    return reference.DONE
 
 
 def window_ends(table: Vector, slots: Labels | None, n_rows: int, window: int) -> list[int]:
@@ -136,19 +148,8 @@ def window_ends(table: Vector, slots: Labels | None, n_rows: int, window: int) -
     return (np.flatnonzero((n_after % window == 0) | (n_after == window // 4)) + 1).tolist()
 
 
-def ranks(slots: Labels) -> Labels:
-    """Return how many earlier rows have the same slot as each row (n,)."""
-    order = np.argsort(slots, kind="stable")
-    ordered = slots[order]
-    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    rank = np.empty(len(slots), np.int64)
-    rank[order] = np.arange(len(slots)) - np.repeat(first, np.diff(np.append(first, len(slots))))
-    return rank
-
-
 def end_window(method: OnlineEbls, state: Vector) -> bool:
-    """Test the window that ends here, if a test is due, and begin the next one. Return whether less than half of the
-    correction is applied from now on, and more was before."""
+    """Test the window that ends here if a test is due. Return whether the correction has fallen below one half."""
     n, window, sums = int(state[0]), method.settings.window, method.view(state, "moment_sums")
     before = share_of_tests(method, state)
     if n <= ALL_TESTED * window or n % (TESTED_LATER * window) == 0:
@@ -188,10 +189,7 @@ def share_of_tests(method: OnlineEbls, state: Vector) -> float:
     return remembered_share(log_evidence, amplified, method.settings.model)
 
 
-@lru_cache(maxsize=10_000)
-def remembered_share(log_evidence: float, amplified: float, settings: Settings) -> float:
-    """Return `acting_share` of evidence that changes only with a test, while a server asks for it with every post."""
-    return acting_share(log_evidence, amplified, settings)
+remembered_share = lru_cache(maxsize=10_000)(acting_share)  # it changes with tests, and a server asks at every post
 
 
 def has_labels(method: OnlineEbls, state: Vector) -> bool:
@@ -229,9 +227,10 @@ def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Mat
 
 
 def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prior: Vector) -> None:
-    """Take in the label `y` of a sample `row` (K,): weigh the corrections by how well they predict it, then let both
-    memories of biases take a step of the logistic regression of labels on probabilities (its second derivative is taken
-    to be diagonal)."""
+    """Weigh the corrections by how well they predict the label `y` of `row` (K,), then let both memories learn it.
+
+    The biases take a step of the logistic regression of labels on probabilities, with a diagonal second derivative.
+    """
     each, settings = log_weights_of_each(method, state, prior), method.settings
     p = row * np.exp(each - each.max(axis=1, keepdims=True))
     p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)

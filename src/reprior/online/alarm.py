@@ -1,4 +1,4 @@
-"""Has the prior moved? A sequential test that may be looked at after every sample; bets.py says how it bets."""
+"""`Alarm`: a sequential test of whether the prior has moved, valid after every sample; bets.py has its mathematics."""
 
 from __future__ import annotations
 
@@ -8,37 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from reprior._check import (
-    as_array,
-    check_choice,
-    check_number,
-    check_prior,
-    check_proba,
-    check_source,
-    fail,
-    refuse_where,
-)
+from reprior._check import as_array, check_prior, check_proba, check_source, fail, refuse_where
 from reprior._types import Matrix, Source, Vector
-from reprior.online.bets import (
-    BOLDNESS,
-    FACTORS,
-    Plan,
-    Verdict,
-    followers_gain,
-    in_blocks,
-    log_bets,
-    make_plan,
-    start,
-    state_from_fields,
-    update,
-)
+from reprior.online import bets
+from reprior.online.bets import BOLDNESS, Verdict, in_blocks, log_bets, start, state_from_fields
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
 from reprior.rows.stored import from_fields, to_fields
-from reprior.state import Key, Saved, decode, encode, refuse, take
+from reprior.state import Saved, refuse, take
 
 RENEW = 16  # samples for which a bet on the stream's prior stays the same
-MODES = ("monitor", "ever")
 
 
 class Learner(Protocol):
@@ -46,9 +25,7 @@ class Learner(Protocol):
 
     @property
     def prior(self) -> Vector: ...
-
     def calibrated(self, proba: Any, *, caller: str) -> Matrix: ...
-
     def learn_calibrated(self, rows: Any) -> Any: ...
 
 
@@ -65,13 +42,6 @@ def check_times(times: Any, n: int, caller: str) -> Vector:
     refuse_where(~np.isfinite(array), caller, "times", "be finite", array)
     refuse_where(np.diff(array, prepend=array[:1]) < 0, caller, "times", "never decrease", array)
     return array
-
-
-def check_options(alpha: Any, mode: Any, run_length: Any, caller: str) -> None:
-    """Refuse options that no alarm can have."""
-    check_number(alpha, caller, "alpha", low=0, high=0.5, open_low=True)
-    check_number(run_length, caller, "run_length", low=1, open_low=True)
-    check_choice(mode, caller, "mode", MODES)
 
 
 class Alarm(Saved):
@@ -107,12 +77,14 @@ class Alarm(Saved):
     True
     """
 
+    KIND = "alarm"
+
     def __init__(
         self, source: Any, *, alpha: float = 0.01, mode: str = "monitor", run_length: float = 1e4,
         reference: Any = None, exact: bool = False,
     ) -> None:  # fmt: skip
         self.source: Source = check_source(source, "Alarm")
-        check_options(alpha, mode, run_length, "Alarm")
+        bets.check_options(alpha, mode, run_length, "Alarm")
         self._weights: Vector | None = None
         self.rows: Matrix | None = None
         if not exact:
@@ -120,8 +92,7 @@ class Alarm(Saved):
             if reference is None and heldout is None:
                 fail("Alarm", "source", "have held-out samples, which show the noise of its prior", "none",
                      remedy="Use `pipe.source`, pass earlier predictions as `reference`, or `exact=True`")  # fmt: skip
-            rows = heldout if reference is None else reference
-            rows = self._rows(rows, "Alarm", "reference")
+            rows = self._rows(heldout if reference is None else reference, "Alarm", "reference")
             if len(rows) < 2:
                 fail("Alarm", "reference", "have at least two rows", len(rows))
             if reference is not None:
@@ -132,19 +103,19 @@ class Alarm(Saved):
             self.rows = np.asarray(rows, np.float64)
         mean = self.source.prior if self.rows is None else np.asarray(self.rows.mean(axis=0), np.float64)
         self.options: dict[str, Any] = {"alpha": float(alpha), "mode": mode, "run_length": float(run_length)}
-        self.plan = make_plan(mean, self.rows, **self.options)
-        self.purse = start(self.plan)
+        self.plan = bets.make_plan(mean, self.rows, **self.options)
+        self.state = start(self.plan)
 
     @property
     def verdict(self) -> Verdict:
         """Result of the test after all samples so far; it is true if the alarm is raised."""
-        verdict, names = self.purse.verdict, self.source.classes
+        verdict, names = self.state.verdict, self.source.classes
         return replace(verdict, names=tuple(names[k] for k in verdict.classes)) if names else verdict
 
     def __repr__(self) -> str:
-        verdict, kind = self.purse.verdict, "monitor" if self.plan.forgets else "ever"
+        verdict, mode = self.state.verdict, self.options["mode"]
         state = f"raised at sample {verdict.raised_at:,}" if verdict else "not raised"
-        return f"Alarm(mode={kind!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {state})"
+        return f"Alarm(mode={mode!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {state})"
 
     def reset(self, reference: Any = None) -> None:
         """Start the test again, for example after an alarm that you have dealt with.
@@ -158,7 +129,7 @@ class Alarm(Saved):
         if reference is not None:
             other = Alarm(self.source, reference=reference, **self.options)
             self.plan, self.rows, self._weights = other.plan, other.rows, other._weights
-        self.purse = start(self.plan)
+        self.state = start(self.plan)
 
     def look(self, proba: Any, prior: Any, times: Any = None) -> Verdict:
         """Test samples against the reference and return the verdict. Nothing is learned by a stream; see `watch`.
@@ -172,10 +143,7 @@ class Alarm(Saved):
         times : (n,), optional
             Time of each sample, as numbers that never decrease. The verdict then reports times too.
         """
-        k = len(self.plan.mean)
-        rows = self._rows(proba, "Alarm.look")
-        stream_prior = check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k,
-                                   classes=self.source.classes)  # fmt: skip
+        rows, stream_prior = self._rows(proba, "Alarm.look"), self._prior(prior, "Alarm.look")
         self._bet(rows, stream_prior, check_times(times, len(rows), "Alarm.look"))
         return self.verdict
 
@@ -193,9 +161,8 @@ class Alarm(Saved):
         times : (n,), optional
             Time of each sample, as numbers that never decrease. The verdict then reports times too.
         """
-        k = len(self.plan.mean)
-        check_prior(stream.prior, "Alarm.watch", "prior", allow_zero=True, n_classes=k)
         caller = "Alarm.watch"
+        self._prior(stream.prior, caller)
         rows = self._rows(stream.calibrated(by_name(proba, self.source.classes, caller), caller=caller), caller)
         return self.watch_calibrated(stream, rows, check_times(times, len(rows), caller))
 
@@ -203,8 +170,8 @@ class Alarm(Saved):
         """Test calibrated rows (n, K) that came `when` (n,), NaN if unknown, and let the stream learn them."""
         first = 0
         while first < len(rows):
-            block, prior = slice(first, first + RENEW - self.purse.verdict.n % RENEW), self.purse.stream_prior
-            if self.purse.verdict.n % RENEW == 0 or prior is None:
+            block, prior = slice(first, first + RENEW - self.state.verdict.n % RENEW), self.state.stream_prior
+            if self.state.verdict.n % RENEW == 0 or prior is None:
                 prior = stream.prior
             self._bet(rows[block], prior, when[block])
             stream.learn_calibrated(rows[block])
@@ -215,49 +182,43 @@ class Alarm(Saved):
         """Return rows (n, K), checked, with columns in the order of the source's classes by name."""
         return check_proba(by_name(proba, self.source.classes, caller), caller, name, len(self.source.prior))
 
+    def _prior(self, prior: Any, caller: str) -> Vector:
+        k, classes = len(self.plan.mean), self.source.classes
+        return check_prior(prior, caller, "prior", allow_zero=True, n_classes=k, classes=classes)
+
     def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
         for block, when in in_blocks(self.plan, rows, times):
             corrected = block if self._weights is None else correct(block, self._weights)
-            self.purse = update(self.plan, self.purse, np.asarray(corrected, np.float64), prior, when)
+            self.state = bets.update(self.plan, self.state, np.asarray(corrected, np.float64), prior, when)
 
-    def _fixed(self) -> dict[str, Any]:
-        """Return what bytes must say of the alarm beside what it has seen."""
+    def fixed_fields(self) -> dict[str, Any]:
+        """Return what bytes hold of the alarm besides the state of its test. Reference samples are not included."""
         plan = {f"plan_{name}": x for name, x in asdict(self.plan).items()}
         source = to_fields(self.source, parts=("prior", "classes"))
         return {**source, **plan, "options": self.options, "weights": self._weights}
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return the alarm and the state of its test as bytes for `from_bytes`. Reference samples are not included."""
-        return encode("alarm", {**self._fixed(), **asdict(self.purse)}, key)
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes hold of the alarm."""
+        return {**self.fixed_fields(), **asdict(self.state)}
 
     @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> Alarm:
-        """Return the alarm that `to_bytes` wrote. Its test continues. Other bytes raise `InputError`."""
-        stored = decode(data, "alarm", "Alarm.from_bytes", key=key)
-        alarm = cls._from_fields(stored, "Alarm.from_bytes")
-        alarm.purse = state_from_fields(stored, alarm.plan, "Alarm.from_bytes")
+    def from_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:
+        """Return the alarm whose `fields` bytes held. Its test continues."""
+        alarm = cls.from_fixed_fields(stored, caller)
+        alarm.state = state_from_fields(stored, alarm.plan, caller)
         return alarm
 
     @classmethod
-    def _from_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:
-        """Return the alarm that `_fixed` described, with nothing seen yet."""
+    def from_fixed_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:
+        """Return the alarm that `fixed_fields` described, before its first sample."""
         alarm = cls.__new__(cls)
         alarm.source, _ = from_fields(stored, caller)
-        k = len(alarm.source.prior)
-        shapes = {"mean": (k,), "spread": (k,), "price": (len(FACTORS), k)}
-        arrays = {name: take(stored, f"plan_{name}", np.ndarray, caller, shape).astype(np.float64)
-                  for name, shape in shapes.items()}  # fmt: skip
-        threshold = float(take(stored, "plan_log_threshold", (int, float), caller))
-        alarm.plan = plan = Plan(**arrays, log_threshold=threshold, forgets=take(stored, "plan_forgets", bool, caller))
-        inside = ((plan.mean >= 1e-12) & (plan.mean <= 1 - 1e-12) & (plan.spread >= 0) & (plan.spread < 1e13)).all()
-        if not (inside and ((plan.price > 1 - 1e-9) & (plan.price < 1e13)).all() and 0 < threshold < 1e3):
-            refuse(caller, "data", "invalid numbers")
-        alarm.rows, alarm.purse = None, start(plan)
-        alarm.options = options = take(stored, "options", dict, caller)
-        if options.keys() != {"alpha", "mode", "run_length"}:
+        alarm.plan = bets.plan_from_fields(stored, len(alarm.source.prior), caller)
+        alarm.rows, alarm.state, alarm.options = None, start(alarm.plan), take(stored, "options", dict, caller)
+        if alarm.options.keys() != {"alpha", "mode", "run_length"}:
             refuse(caller, "data", "invalid options")
-        check_options(**options, caller=caller)
-        alarm._weights = take(stored, "weights", (np.ndarray, type(None)), caller, (k,))
+        bets.check_options(**alarm.options, caller=caller)
+        alarm._weights = take(stored, "weights", (np.ndarray, type(None)), caller, alarm.source.prior.shape)
         if alarm._weights is not None:
             check_prior(alarm._weights, caller, "weights")
         return alarm
@@ -273,8 +234,7 @@ class Alarm(Saved):
             The class prior after the shift.
         """
         rows = self._reference("Alarm.delay")
-        target = check_prior(prior, "Alarm.delay", "prior", allow_zero=True, n_classes=len(self.plan.mean),
-                             classes=self.source.classes)  # fmt: skip
+        target = self._prior(prior, "Alarm.delay")
         chance = rows @ (target / self.plan.mean)
         chance /= chance.sum()  # of each reference row, had they been drawn under `prior`
         growth = np.zeros(len(self.plan.log_share))
@@ -308,7 +268,7 @@ class Alarm(Saved):
             low, high = np.zeros(k), np.abs(end)
             for _ in range(16):
                 middle = (low + high) / 2
-                sees = followers_gain(plan, rows, sign * middle)
+                sees = bets.followers_gain(plan, rows, sign * middle)
                 low, high = np.where(sees, low, middle), np.where(sees, middle, high)
             sigma = np.minimum(fixed, np.where(high < np.abs(end), high, math.inf))
             smallest.append(np.where(sigma < np.abs(end), 1 + sign * sigma * (1 - plan.mean) / plan.mean, math.inf))

@@ -1,4 +1,4 @@
-"""Alarms for many streams at once, one a key of a `StreamTable`."""
+"""Alarms for many streams at once, one per key of a `StreamTable`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from reprior._check import fail, missing
 from reprior._types import Matrix, Vector
 from reprior.online.alarm import Alarm, check_times
-from reprior.online.bets import BettingState, Verdict, start, state_from_fields
+from reprior.online.bets import Verdict, state_from_fields
 from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
 from reprior.rows.keys import plain
-from reprior.state import Key, Saved, decode, encode, refuse, take
+from reprior.state import Saved, refuse, take
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +57,33 @@ class AlarmTable(Saved):
     (True, False)
     """
 
+    KIND = "alarm-table"
+
     def __init__(self, source: Any, **options: Any) -> None:
-        self.model = Alarm(source, **options)
-        self._seen: dict[Hashable, BettingState] = {}
+        self.model = Alarm(source, **options)  # what a new key starts from
+        self._alarms: dict[Hashable, Alarm] = {}
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._alarms)
 
     def __contains__(self, key: Hashable) -> bool:
-        return plain(key) in self._seen
+        return plain(key) in self._alarms
 
     def __iter__(self) -> Iterator[Hashable]:
-        return iter(tuple(self._seen))
+        return iter(tuple(self._alarms))
 
     def __getitem__(self, key: Hashable) -> Verdict:
-        if plain(key) not in self._seen:
-            raise missing("key", key, self._seen)
-        return self._of(key).verdict
+        if plain(key) not in self._alarms:
+            raise missing("key", key, self._alarms)
+        return self._alarms[plain(key)].verdict
 
     def __repr__(self) -> str:
-        raised = sum(bool(purse.verdict) for purse in self._seen.values())
+        raised = sum(bool(alarm.verdict) for alarm in self._alarms.values())
         return f"AlarmTable({len(self):,} keys, {raised:,} raised)"
-
-    def _of(self, key: Hashable) -> Alarm:
-        alarm = copy(self.model)
-        alarm.purse = self._seen.get(plain(key), start(alarm.plan))
-        return alarm
 
     def reset(self, key: Hashable) -> None:
         """Start the test of a key again, for example after an alarm that you have dealt with."""
-        self._seen.pop(plain(key), None)
+        self._alarms.pop(plain(key), None)
 
     def watch(self, table: StreamTable, keys: Any, proba: Any, times: Any = None) -> dict[Hashable, Verdict]:
         """Test samples with the prior of their key's stream, let the table learn them, and return the verdict per key.
@@ -119,31 +116,31 @@ class AlarmTable(Saved):
             table._make_room(len(new), slots[slots >= 0], caller)
         verdicts = {}
         for name, where in places.items():
-            alarm = self._of(name)
+            alarm = copy(self._alarms.get(name, self.model))
             verdicts[name] = alarm.watch_calibrated(Keyed(table, name), rows[where], when[where])
-            self._seen[name] = alarm.purse
+            self._alarms[name] = alarm  # not before the table has learned the rows
         return verdicts
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return all alarms as bytes for `from_bytes`. Keys must be strings or whole numbers."""
-        check_storable(self._seen, "AlarmTable.to_bytes")
-        arrays = {f"{i}_{name}": x for i, purse in enumerate(self._seen.values()) for name, x in asdict(purse).items()}
-        return encode("alarm-table", {**self.model._fixed(), "keys": list(self._seen), **arrays}, key)
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes hold of the alarms. Keys must be strings or whole numbers."""
+        check_storable(self._alarms, caller)
+        states = {f"{i}_{name}": x for i, alarm in enumerate(self._alarms.values())
+                  for name, x in asdict(alarm.state).items()}  # fmt: skip
+        return {**self.model.fixed_fields(), "keys": list(self._alarms), **states}
 
     @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> AlarmTable:
-        """Return the alarms that `to_bytes` wrote. Other bytes raise `InputError`."""
-        caller, table = "AlarmTable.from_bytes", cls.__new__(cls)
-        stored = decode(data, "alarm-table", caller, key=key)
-        table.model = Alarm._from_fields(stored, caller)
-        keys = take(stored, "keys", list, caller)
+    def from_fields(cls, stored: dict[str, Any], caller: str) -> AlarmTable:
+        """Return the alarms whose `fields` bytes held."""
+        table, keys = cls.__new__(cls), take(stored, "keys", list, caller)
         if not are_storable(keys):
             refuse(caller, "data", "keys that are not strings or whole numbers, each once")
+        table.model, table._alarms = Alarm.from_fixed_fields(stored, caller), {}
         parts: list[dict[str, Any]] = [{} for _ in keys]
         for name, value in stored.items():
             number, _, field = name.partition("_")
             if number.isdecimal() and int(number) < len(keys):
                 parts[int(number)][field] = value
-        plan = table.model.plan
-        table._seen = {name: state_from_fields(part, plan, caller) for name, part in zip(keys, parts, strict=True)}
+        for key, part in zip(keys, parts, strict=True):
+            table._alarms[key] = alarm = copy(table.model)
+            alarm.state = state_from_fields(part, alarm.plan, caller)
         return table

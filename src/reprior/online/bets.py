@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_prior
+from reprior._check import check_choice, check_number, check_prior
 from reprior._types import Labels, Matrix, Vector
 from reprior.state import refuse, take
 
+MODES = ("monitor", "ever")
 BOLDNESS = np.array([1.0, 0.5, 0.25])  # how far towards the stream's prior to bet: a timid bet needs less margin
 # log gain above its lowest value up to which a bet has not begun to gain: a bet on a prior that equals the mean stays
 # flat for thousands of samples, and rounding alone would place its lowest value at the first of them
@@ -81,9 +82,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class BettingState:
-    """The part that changes: log gain of each bet (3 + F·K,), its lowest value so far, the number of samples after
-    which it was last there (within FLAT), and the time of the next sample (NaN if unknown); the verdict; and the prior
-    of the stream that is bet on, None before the first sample."""
+    """The part that changes.
+
+    `gain` is the log gain of each bet (3 + F·K,), and `lowest` its lowest value so far. `lowest_at` is the number of
+    samples after which it was last there (within FLAT), and `lowest_time` the time of the next sample, NaN if unknown.
+    `stream_prior` is the prior that is bet on, None before the first sample.
+    """
 
     gain: Vector
     lowest: Vector
@@ -126,6 +130,13 @@ def mean_bounds(mean: Vector, n: float, log_inverse_delta: Any) -> tuple[Vector,
     return ends[0], ends[1]
 
 
+def check_options(alpha: Any, mode: Any, run_length: Any, caller: str) -> None:
+    """Refuse options that no alarm can have."""
+    check_number(alpha, caller, "alpha", low=0, high=0.5, open_low=True)
+    check_number(run_length, caller, "run_length", low=1, open_low=True)
+    check_choice(mode, caller, "mode", MODES)
+
+
 def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run_length: float) -> Plan:
     """Return the test against reference rows (n, K) with this mean (K,), or against the mean itself if it is exact."""
     from scipy.stats import chi2
@@ -151,7 +162,7 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
 
 
 def in_blocks(plan: Plan, *arrays: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield as many rows of the arrays (n, ...) as to bet on at once: it bounds the memory, not the answer."""
+    """Yield the arrays (n, ...) in blocks of rows, which bound the memory."""
     size = max(1, (1 << 17) // len(plan.log_share))
     for first in range(0, len(arrays[0]), size):
         yield tuple(array[first : first + size] for array in arrays)
@@ -218,26 +229,41 @@ def followers_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
     return (growth > 0).any(axis=0)
 
 
+def plan_from_fields(stored: dict[str, Any], k: int, caller: str) -> Plan:
+    """Return the plan for `k` classes whose `asdict` was stored as plan_*, after checks."""
+    shapes = {"mean": (k,), "spread": (k,), "price": (len(FACTORS), k)}
+    mean, spread, price = (take(stored, f"plan_{name}", np.ndarray, caller, shape).astype(np.float64)
+                           for name, shape in shapes.items())  # fmt: skip
+    threshold = float(take(stored, "plan_log_threshold", (int, float), caller))
+    inside = (mean >= 1e-12) & (mean <= 1 - 1e-12) & (spread >= 0) & (spread < 1e13)
+    if not (inside.all() and ((price > 1 - 1e-9) & (price < 1e13)).all() and 0 < threshold < 1e3):
+        refuse(caller, "data", "invalid numbers")
+    return Plan(mean, spread, price, threshold, take(stored, "plan_forgets", bool, caller))
+
+
 def state_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> BettingState:
     """Return the state whose `asdict` was stored, after checks."""
-    bets, nothing, k = plan.log_share.shape, type(None), len(plan.mean)
-    names = ("gain", "lowest", "lowest_at")
-    gain, lowest, lowest_at = (take(stored, name, np.ndarray, caller, bets).astype(np.float64) for name in names)
+    n_bets, nothing, k = plan.log_share.shape, type(None), len(plan.mean)
+    gain, lowest, lowest_at = (take(stored, name, np.ndarray, caller, n_bets).astype(np.float64)
+                               for name in ("gain", "lowest", "lowest_at"))  # fmt: skip
     time = stored.get("lowest_time")  # NaN if unknown
-    fields = take(stored, "verdict", dict, caller)
     kinds = {"n": int, "evidence": float, "raised_at": (int, nothing), "since": (int, nothing), "classes": list,
              "raised_time": (float, nothing), "since_time": (float, nothing)}  # fmt: skip
-    values = {name: take(fields, name, kind, caller) for name, kind in kinds.items()}
-    n, raised, since, classes = values["n"], values["raised_at"], values["since"], values["classes"]
-    ordered = 0 <= n <= 2**53 and (raised is None) == (since is None) == (not classes)
-    ordered &= raised is None or since is None or 1 <= since <= raised <= n
-    ordered &= all(type(c) is int and 0 <= c < k for c in classes)
-    timed = isinstance(time, np.ndarray) and time.shape == bets and not np.isinf(time).any()
-    counted = (lowest_at >= 0) & (lowest_at <= n) & (lowest <= 0) & (lowest > -1e100) & (np.abs(gain) < 1e100)
-    if not (ordered and timed and counted.all()):
+    fields = take(stored, "verdict", dict, caller)
+    verdict = {name: take(fields, name, kind, caller) for name, kind in kinds.items()}
+    n, raised, since, classes = verdict["n"], verdict["raised_at"], verdict["since"], verdict["classes"]
+    sound = (
+        0 <= n <= 2**53, (raised is None) == (since is None) == (not classes),
+        raised is None or since is None or 1 <= since <= raised <= n,
+        all(type(c) is int and 0 <= c < k for c in classes),
+        isinstance(time, np.ndarray) and time.shape == n_bets and not np.isinf(time).any(),
+        (lowest_at >= 0) & (lowest_at <= n) & (lowest <= 0) & (lowest > -1e100) & (np.abs(gain) < 1e100),
+    )  # fmt: skip
+    if not all(np.all(x) for x in sound):
         refuse(caller, "data", "an invalid verdict")
     prior = take(stored, "stream_prior", (np.ndarray, nothing), caller, (k,))
     if prior is not None:
         check_prior(prior, caller, "stream_prior", allow_zero=True)
-    verdict = Verdict(**{**values, "classes": tuple(classes), "threshold": plan.log_threshold})
-    return BettingState(gain, lowest, lowest_at.astype(np.intp), np.asarray(time, np.float64), verdict, prior)
+    verdict |= {"classes": tuple(classes), "threshold": plan.log_threshold}
+    lowest_time = np.asarray(time, np.float64)
+    return BettingState(gain, lowest, lowest_at.astype(np.intp), lowest_time, Verdict(**verdict), prior)

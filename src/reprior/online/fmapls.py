@@ -12,11 +12,11 @@ from reprior._check import check_choice, check_number, fail
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 from reprior.batch.fmapls import ascend
-from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
+from reprior.online.method import Kernel, Layout, Untested, learned, refuse, simplex, state_size, unpack, views
 
 
 @dataclass(frozen=True)
-class OnlineFmapls:
+class OnlineFmapls(Untested):
     """online-FMAPLS [hu2025]: the prior as the mean of a Dirichlet that each sample moves by about 1/ĉ.
 
     `variant` "stable" (posterior mean) or "paper" (Algorithm 2 as printed, which needs a number for `c` and is
@@ -45,17 +45,15 @@ class OnlineFmapls:
 
     def __post_init__(self) -> None:
         caller = self.name
-        check_choice(self.variant, caller, "variant", ("stable", "paper"))
-        check_choice(self.delta, caller, "delta", self.DELTAS)
-        check_choice(self.update, caller, "update", ("lsf", "ga"))
-        check_choice(self.start_at, caller, "start_at", ("source", "uniform"))
-        check_number(self.gamma, caller, "gamma", low=0, high=1, open_low=True)
-        check_number(self.mu, caller, "mu", low=0, high=1e100, open_low=True)
+        choices = {"variant": ("stable", "paper"), "delta": self.DELTAS, "update": ("lsf", "ga"),
+                   "start_at": ("source", "uniform")}  # fmt: skip
+        for option, names in choices.items():
+            check_choice(getattr(self, option), caller, option, names)
+        for option, high in (("gamma", 1), ("mu", 1e100), ("c", 1e100), ("memory", 1e100)):
+            if (value := getattr(self, option)) != "auto" or option in ("gamma", "mu"):
+                check_number(value, caller, option, low=0, high=high, open_low=True)
         steps = check_number(self.n_grad, caller, "n_grad", low=1, high=10_000, whole=True)  # of each sample
         object.__setattr__(self, "n_grad", int(steps))
-        for option, value in (("c", self.c), ("memory", self.memory)):
-            if value != "auto":
-                check_number(value, caller, option, low=0, high=1e100, open_low=True)
         if self.variant == "paper" and self.c == "auto" and self.update == "lsf":
             fail(caller, "c", "be a number when `variant` is 'paper'", "'auto'",
                  remedy="The paper prints no value")  # fmt: skip
@@ -149,17 +147,17 @@ class OnlineFmapls:
 
     def valid(self, states: Vector) -> bool:
         k, part = len(self.source.prior), unpack(self.layout, states)
-        u, last, a, b = part["u"], part["last"], part["a"], part["b"]
-        pi = a[:, None] * u[:, :k] + b[:, None]
-        most = {"predicted": k - 1.0, "observed": np.inf, "running": 0.0}[self.delta]
-        least = -1.0 if self.delta == "predicted" else 0.0
-        sound = simplex(pi) and (pi > 0).all() and (a > 0).all() and (b >= 0).all() and (part["strength"] > 0).all()
-        whole = ((last >= least) & (last <= most) & (last == np.floor(last))).all()
-        if part["d"].size and self.delta != "predicted":  # d is the last statistic, or counts the labels since
-            sound &= (np.abs(part["d"].sum(axis=-1) - (1.0 if self.delta == "running" else last)) < 1e-6).all()
-        behind = not any(part[name][:, k:].any() for name in ("u", "d", "alpha"))
-        alpha = part["alpha"][:, :k]
-        return bool(sound and whole and behind and (part["d"] >= 0).all() and ((alpha > 1e-12) & (alpha < 1e12)).all())
+        last, a, b, d = part["last"], part["a"], part["b"], part["d"]
+        pi, alpha = a[:, None] * part["u"][:, :k] + b[:, None], part["alpha"][:, :k]
+        least, most = {"predicted": (-1.0, k - 1.0), "observed": (0.0, np.inf), "running": (0.0, 0.0)}[self.delta]
+        d_sum = 1.0 if self.delta == "running" else last  # d is the last statistic, or counts the labels since
+        conditions = (
+            pi > 0, a > 0, b >= 0, part["strength"] > 0, d >= 0, (alpha > 1e-12) & (alpha < 1e12),
+            (last >= least) & (last <= most) & (last == np.floor(last)),
+            not d.size or np.abs(d.sum(axis=-1) - d_sum) < 1e-6,
+            *(part[name][:, k:] == 0 for name in ("u", "d", "alpha")),
+        )  # fmt: skip
+        return simplex(pi) and all(np.all(x) for x in conditions)
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         pi = self.prior(state)

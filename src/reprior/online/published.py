@@ -1,11 +1,10 @@
 """The published online methods, on the same interface, for comparison and use.
 
-All of them rest on black-box estimates [lipton2018]: the mean output of `batch` samples, multiplied by the inverse of
-the held-out confusion matrix. As in all streams, the prior they give before a sample has not seen it. What they share
-beyond the papers: an estimate with negative shares is cut to the simplex where a prior is asked for, a thousandth of
-the mass (`floor`) is spread evenly so that no class is ruled out for good, and a late label replaces that sample's
-output in the next estimate. None of them has intervals. So a method has three functions of its own: the parts of its
-state, the prior that they stand for, and how one estimate changes them.
+All of them use black-box estimates [lipton2018]: the mean output of `batch` samples, multiplied by the inverse of the
+held-out confusion matrix. Beyond the papers, negative shares are cut to the simplex when a prior is asked for, a
+thousandth of the mass (`floor`) is spread evenly so that no class is ruled out for good, and a late label replaces that
+sample's output in the next estimate. None of them has intervals. A method has three functions of its own: the parts of
+its state, the prior that follows from them, and how one estimate changes them.
 """
 
 from __future__ import annotations
@@ -19,20 +18,13 @@ import numpy as np
 
 from reprior._check import UNLABELLED, check_flag, check_number, fail
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.online.method import Kernel, Layout, StreamMethod, refuse, simplex, unpack
+from reprior.online.method import Layout, StreamMethod, Untested, simplex, unpack
 
 MATRICES = ("prior", "classes", "counts", "confusion", "hard_confusion")
 ROWS = (*MATRICES, "heldout")
 FLAGS, LEAST = ("hard", "clip"), {"batch": 1, "experts": 2, "horizon": 1, "window": 1}  # whole numbers, at least these
 MOST = {"floor": 1, "diameter": 400, "rate": 1e9}  # positive numbers; exp(-√2·400) is still a number
 Parts = dict[str, Vector]
-
-
-class BlackBox(NamedTuple):
-    """How outputs become estimates: `forward` (K, K) is the mean output of each class, `inverse` takes it back."""
-
-    forward: Matrix
-    inverse: Matrix
 
 
 class HeldOut(NamedTuple):
@@ -45,10 +37,12 @@ class HeldOut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Published:
-    """What the published methods have in common. `parts` are those of the state before the first sample, beside `n` and
-    the outputs that await the next estimate; `share` is the prior (K,) that they stand for; `update` changes them by
-    one estimate."""
+class Published(Untested):
+    """What the published methods have in common.
+
+    `parts` are those of the state before the first sample, beside `n` and the outputs that await the next estimate.
+    `share` returns the prior (K,) of such parts, and `update` changes them by one estimate.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = MATRICES
@@ -69,7 +63,7 @@ class Published:
                 object.__setattr__(self, option, int(whole))
             elif option in MOST and value != "auto":
                 check_number(value, self.name, option, low=0, high=MOST[option], open_low=True)
-        self.box  # noqa: B018 - it refuses a source that lacks what it needs
+        self.forward  # noqa: B018 - it refuses a source that lacks what it needs
 
     def parts(self) -> Parts:
         raise NotImplementedError
@@ -81,16 +75,20 @@ class Published:
         raise NotImplementedError
 
     @cached_property
-    def box(self) -> BlackBox:
-        """The black-box estimator of the source."""
+    def forward(self) -> Matrix:
+        """The mean output (K, K) of each class; a class without a held-out sample counts as predicted without error."""
         source = self.source
         matrix = source.hard_confusion if self.hard else source.confusion
         if matrix is None or source.counts is None or ("heldout" in self.needs and source.heldout is None):
             fail(self.name, "source", "have held-out samples with labels", "a prior alone", remedy=UNLABELLED)
-        present = source.counts > 0  # a class with no held-out row is taken to be predicted without error
-        forward = np.where(present, matrix / np.where(present, matrix.sum(axis=0), 1.0), np.eye(len(matrix)))
-        ridge = 1e-8 * np.eye(len(forward))  # as published: solvable even where two classes are never told apart
-        return BlackBox(forward, np.linalg.solve(forward.T @ forward + ridge, forward.T))
+        present = source.counts > 0
+        return np.where(present, matrix / np.where(present, matrix.sum(axis=0), 1.0), np.eye(len(matrix)))
+
+    @cached_property
+    def inverse(self) -> Matrix:
+        """The matrix (K, K) that turns a mean output into shares of classes."""
+        ridge = 1e-8 * np.eye(len(self.forward))  # as published: solvable even if two classes are never distinguished
+        return np.linalg.solve(self.forward.T @ self.forward + ridge, self.forward.T)
 
     @cached_property
     def held_out(self) -> HeldOut:
@@ -111,21 +109,21 @@ class Published:
         return np.eye(1, len(row), int(row.argmax()))[0] if self.hard else row
 
     def learn(self, state: Vector, rows: Matrix) -> None:
-        """Add up outputs, and update by their estimate, whose shares may be negative, whenever a batch is full."""
+        """Add up outputs; whenever a batch is full, update by its estimate, whose shares may be negative."""
         part = unpack(self.layout, state)
         n, pending = part["n"], part["pending"]
         for row in rows:
             pending += self.output(row)
             n += 1.0
             if n % self.batch == 0:
-                estimate = self.box.inverse @ (pending / self.batch)
+                estimate = self.inverse @ (pending / self.batch)
                 pending[:] = 0.0
                 self.update(part, estimate)
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
         """Let the mean output of class `y` take the place of the sample's own in the next estimate."""
         pending = unpack(self.layout, state)["pending"]
-        pending += self.box.forward[:, y] - self.output(row)
+        pending += self.forward[:, y] - self.output(row)
 
     def prior(self, state: Vector) -> Vector:
         share = self.share(unpack(self.layout, state))
@@ -143,12 +141,6 @@ class Published:
         priors = np.stack([self.prior(state) for state in states]) if len(states) else self.source.prior
         return simplex(priors) and bool((priors > 0).all())
 
-    def bind(self, table: Matrix) -> Kernel:
-        return refuse
-
-    def bind_top(self, table: Matrix) -> Kernel:
-        return refuse
-
 
 def to_simplex(x: Vector) -> Vector:
     """Return `x` (K,) with negative shares cut off and the rest scaled to sum to one."""
@@ -165,7 +157,7 @@ def nearest_on_simplex(x: Vector) -> Vector:
 
 
 def blank(*shape: int) -> Vector:
-    """Return zeros that take no memory, so that a layout can be known before a state of its size is made."""
+    """Return zeros that take no memory: they only give a part its shape."""
     return np.broadcast_to(0.0, shape)
 
 
@@ -296,7 +288,7 @@ class Rogd(Published):
         k, largest = len(self.source.prior), 0.0
         for prior in np.random.default_rng(0).dirichlet(np.ones(k), 10):
             by_class = [error_gradient(self.held_out, self.source.prior, prior, one) for one in np.eye(k)]
-            largest = max(largest, float(np.linalg.norm(np.stack(by_class, axis=1) @ self.box.inverse, axis=0).max()))
+            largest = max(largest, float(np.linalg.norm(np.stack(by_class, axis=1) @ self.inverse, axis=0).max()))
         return math.sqrt(2 / self.horizon) / largest
 
     def update(self, part: Parts, estimate: Vector) -> None:

@@ -1,4 +1,4 @@
-"""The registry of online methods, and what bytes say of one: its name, options, source and calibrator."""
+"""The registry of online methods, and how bytes hold one: its name, options, source and calibrator."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from reprior._check import check_choice, check_source, fail
 from reprior._types import Labels
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
-from reprior.online.method import Layout, StreamMethod, state_size
+from reprior.online.method import Layout, Robust, StreamMethod, state_size
 from reprior.online.published import PEERS
-from reprior.online.robust import Robust
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import refuse, take
@@ -22,7 +21,7 @@ ONLINE: dict[str, type[StreamMethod]] = {method.name: method for method in (Onli
 
 
 def online_method(name: Any, source: Any, options: dict[str, Any], caller: str) -> StreamMethod:
-    """Return the online method of that name with its options, or say which there are."""
+    """Return the online method of that name with its options; another name is refused."""
     made = ONLINE[check_choice(name, caller, "method", tuple(ONLINE))]
     names = [field.name for field in fields(made) if field.name != "source"]  # type: ignore[arg-type]
     for option in options:
@@ -41,12 +40,12 @@ def chosen(method: StreamMethod) -> dict[str, Any]:
 
 
 def written(layout: Layout) -> list[Any]:
-    """Return a layout as bytes say it."""
+    """Return a layout as bytes hold it."""
     return [[name, list(shape)] for name, shape in layout.items()]
 
 
 def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
-    """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
+    """Return what bytes hold of a method: its name, options, layout, what it needs of the source, a calibrator."""
     source = replace(method.source, error=method.error) if "error" in method.needs else method.source  # type: ignore[attr-defined]
     return {"method": method.name, "options": chosen(method), "layout": written(method.layout),
             **to_fields(source, calibrator, method.needs)}  # fmt: skip

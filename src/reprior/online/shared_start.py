@@ -8,8 +8,7 @@ import numpy as np
 
 from reprior._types import Labels, Matrix, Vector
 from reprior.model.population import scatter_of
-from reprior.online.method import StreamMethod
-from reprior.online.robust import Robust
+from reprior.online.method import Robust, StreamMethod
 from reprior.rows.correction import correct_float64
 from reprior.state import refuse as refuse_bytes
 from reprior.state import take
@@ -38,12 +37,22 @@ def start_sizes(sums: Matrix, n: int) -> tuple[Vector, Vector]:
             np.append(P_UNLIKE_KEY, np.full(n - 1, (1 - P_UNLIKE_KEY) / (n - 1))))  # fmt: skip
 
 
+def ranks(slots: Labels) -> Labels:
+    """Return how many earlier rows have the same slot as each row (n,)."""
+    if len(slots) == 1:  # a service often learns one row at a time
+        return np.zeros(1, np.int64)
+    order = np.argsort(slots, kind="stable")
+    _, first, sizes = np.unique(slots[order], return_index=True, return_counts=True)
+    rank = np.empty(len(slots), np.int64)
+    rank[order] = np.arange(len(slots)) - np.repeat(first, sizes)
+    return rank
+
+
 class SharedStart:
     """What the keys of a table have in common, and the state that new keys start from.
 
     It has one stream of the first rows of each key and, for some keys, sums by which they are compared. The start is
-    updated after a fixed number of rows of the table: at powers of two, then every `PERIOD` rows. So it depends on the
-    order of rows, and not on how they are cut into blocks.
+    updated at powers of two of the table's rows, then every `PERIOD` rows, so any cut into blocks gives the same start.
     """
 
     FIRST, PERIOD = 32, 1024  # rows of the table until the first update, and between later ones
@@ -71,11 +80,7 @@ class SharedStart:
 
     def learn(self, rows: Matrix, slots: Labels, before: Vector) -> None:
         """Learn rows (n, K), at most `rows_until_update`, of keys in `slots` (n,) that had `before` (n,) rows."""
-        rank = before.copy()  # of each row among those of its key
-        if len(slots) > 1:  # a service often learns one row at a time
-            order = np.argsort(slots, kind="stable")
-            _, first, sizes = np.unique(slots[order], return_index=True, return_counts=True)
-            rank[order] += np.arange(len(slots)) - np.repeat(first, sizes)
+        rank = before + ranks(slots)  # of each row among those of its key
         due, counts, new = len(rows) == self.rows_until_update(), rank < self.ROWS_PER_KEY, slots[rank == 0.0]
         if counts.any():
             self.method.learn(self.values, np.ascontiguousarray(rows[counts]))
@@ -87,10 +92,7 @@ class SharedStart:
             self.update()
 
     def compare(self, new: Labels) -> None:
-        """Compare the new keys in these slots (m,) with the others from now on, while there is room.
-
-        They take free places in turn, so those of keys that were done first.
-        """
+        """Compare the new keys in these slots (m,) with the others, as far as there are free places."""
         self.forget(new)
         more = min(self.KEYS - len(self.slots), len(new))
         self.sums = np.pad(self.sums, ((0, 0), (0, more), (0, 0)))
@@ -122,28 +124,29 @@ class SharedStart:
     def to_fields(self, slots: list[int]) -> dict[str, Any]:
         """Return the fields to store. They number keys by the order of their `slots`."""
         number = {slot: i for i, slot in enumerate(slots)}
-        keys = [number.get(slot, -1) for slot in self.slots.tolist()]
-        return {"together": self.values.copy(), "together_start": self.start, "together_n": [self.rows, self.keys],
-                "together_sums": self.sums, "together_keys": keys}  # fmt: skip
+        keys = np.array([number.get(slot, -1) for slot in self.slots.tolist()], np.int64)
+        return {"together": self.values.copy(), "together_start": self.start, "together_sums": self.sums,
+                "together_n": np.array([self.rows, self.keys]), "together_keys": keys}  # fmt: skip
 
     def restore(self, about: dict[str, Any], caller: str, slots: Labels) -> None:
-        """Continue from what `to_fields` returned, after checks, with keys in these slots."""
+        """Continue from what `to_fields` returned, with keys in these slots; invalid numbers are refused."""
         state, of_keys = self.values.shape, (2, None, self.sums.shape[2])
-        shapes = {"together": state, "together_start": state, "together_sums": of_keys}
-        values, start, sums = (take(about, name, np.ndarray, caller, shape).astype(np.float64)
-                               for name, shape in shapes.items())  # fmt: skip
-        n, keys = (take(about, name, list, caller) for name in ("together_n", "together_keys"))
-        compared = [key for key in keys if key != -1]
-        sound = (
-            all(type(x) is int for x in (*n, *keys)) and len(n) == 2 and 0 <= n[1] <= n[0] <= 2**53
-            and len(keys) == sums.shape[1] <= self.KEYS and len(set(compared)) == len(compared)
-            and all(0 <= key < len(slots) for key in compared)
-        )  # fmt: skip
+        values, start, sums = (
+            take(about, f"together{name}", np.ndarray, caller, shape).astype(np.float64)
+            for name, shape in (("", state), ("_start", state), ("_sums", of_keys))
+        )
+        n, keys = (take(about, f"together_{name}", np.ndarray, caller, (size,))
+                   for name, size in (("n", 2), ("keys", sums.shape[1])))  # fmt: skip
+        compared, samples = keys[keys >= 0], sums[0].sum(axis=1)
         with np.errstate(all="ignore"):
-            sound = sound and 0 <= values[0] <= n[0] and values[0] % 1 == 0 == start[0]
-            sound = sound and self.method.valid(np.stack([values, start])) and sums[0].sum(axis=1).min(initial=1) > 0.5
-        if not sound or sums[0].sum() > n[0] + 0.5 or not ((sums[1] >= 0) & (sums[1] <= sums[0])).all():
+            sound = (
+                n.dtype == keys.dtype == np.int64, 0 <= n[1] <= n[0] <= 2**53, len(keys) <= self.KEYS,
+                keys >= -1, keys < len(slots), len(np.unique(compared)) == len(compared),
+                0 <= values[0] <= n[0], values[0] % 1 == 0 == start[0], self.method.valid(np.stack([values, start])),
+                samples > 0.5, samples.sum() <= n[0] + 0.5, sums[1] >= 0, sums[1] <= sums[0],
+            )  # fmt: skip
+        if not all(np.all(x) for x in sound):
             refuse_bytes(caller, "data", "invalid numbers shared by keys")
-        self.values, (self.rows, self.keys), self.sums = values, n, sums
-        self.slots = np.array([slots[key] if key >= 0 else -1 for key in keys], np.int64)
+        self.values, (self.rows, self.keys), self.sums = values, n.tolist(), sums
+        self.slots = np.where(keys >= 0, np.append(slots, -1)[keys], -1)
         self.begin(start)

@@ -1,4 +1,4 @@
-"""Streams: friendly objects that own a state and let an online method change it in place."""
+"""`Stream`: one stream of predictions, which owns a state that an online method changes in place."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from reprior._check import as_array, check_level, check_logits, check_proba, che
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label, check_learned
-from reprior._types import Acts, Interval, Labels, Matrix, Source, StreamChecks, Vector
+from reprior._types import Acts, Interval, Matrix, Source, StreamChecks, Vector
 from reprior.estimates import show
 from reprior.model.interval import Moments, beta_parameters
-from reprior.online.method import StreamMethod, StreamState, class_weights, learned, method_acts, method_checks
+from reprior.online.method import StreamMethod, StreamState, learned
 from reprior.online.registry import described, labels_in, online_method, recovered
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows, correct_top_k, refuse_listed
-from reprior.state import Key, Saved, decode, encode, kind_of, take
+from reprior.state import Key, Saved, decode, kind_of, take
 
 
 class ForkedLocks:
-    """Locks of objects that threads share. A fork waits for whoever holds one: a child then finds every object whole
-    and every lock free."""
+    """Locks of objects that threads share. A fork waits for all of them, so a child finds every object whole."""
 
     def __init__(self) -> None:
         self.locks: WeakSet[Any] = WeakSet()
@@ -36,27 +35,24 @@ class ForkedLocks:
         self.forking = False
 
     def new(self) -> Any:
-        """Return a lock that forks respect."""
         lock = RLock()
         self.locks.add(lock)
         return lock
 
     def hold(self) -> None:
-        """Hold every lock, before a fork."""
         self.forking, self.held = True, list(self.locks)
         for lock in self.held:
             lock.acquire()
         self.forking = False
 
+    def free(self) -> None:
+        while self.held:
+            self.held.pop().release()
+
     def let_forks_pass(self) -> None:
         """Pause while a fork waits: a thread that learns block after block would always be first at the lock again."""
         if self.forking:
             sleep(0.001)
-
-    def free(self) -> None:
-        """Let go of them, in the parent and in the child."""
-        while self.held:
-            self.held.pop().release()
 
 
 LOCKS = ForkedLocks()
@@ -72,22 +68,23 @@ def aligned(shape: tuple[int, ...]) -> Vector:
     return memory[first : first + size].reshape(shape)
 
 
-def one_top_k(pair: Any, source: Source, caller: str) -> TopKBlocks:
-    """Return one sample's top-k pair (indices (k,), values (k,)), checked, as a block of one row."""
-    indices, values = (as_array(x, caller, name)[None] for x, name in zip(pair, ("indices", "values"), strict=True))
-    return check_top_k(indices, values, caller, source.prior)
-
-
 def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | None = None) -> ArrayBlocks | TopKBlocks:
     """Return rows, or top-k rows (indices, values) unless they need calibrating, as blocks, all of them checked."""
-    if is_top_k(proba):
-        if calibrator is not None:
-            refuse_listed(caller, "proba")
-        indices, values = (
-            np.array(as_array(x, caller, name)) for x, name in zip(proba, ("indices", "values"), strict=True)
-        )
-        return check_top_k(indices, values, caller, source.prior)  # copies: what was checked is what is learned
-    return ArrayBlocks(raw_rows(proba, source, caller, calibrator))
+    if not is_top_k(proba):
+        return ArrayBlocks(raw_rows(proba, source, caller, calibrator))
+    if calibrator is not None:
+        refuse_listed(caller, "proba")
+    pair = zip(proba, ("indices", "values"), strict=True)
+    indices, values = (np.array(as_array(x, caller, name)) for x, name in pair)  # what is checked is what is learned
+    listed = check_top_k(indices, values, caller, source.prior)
+    return TopKBlocks(np.ascontiguousarray(listed.indices, np.int64), np.ascontiguousarray(listed.values, np.float64),
+                      source.prior)  # fmt: skip
+
+
+def as_one_row(pair: Any, caller: str) -> tuple[Any, Any]:
+    """Return the top-k pair (indices (k,), values (k,)) of one sample as one of (1, k), (1, k)."""
+    indices, values = pair
+    return as_array(indices, caller, "indices")[None], as_array(values, caller, "values")[None]
 
 
 def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Matrix:
@@ -121,9 +118,15 @@ def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) 
     return row if calibrator is None else np.asarray(calibrator.of_block(row[None])[0])
 
 
-def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
-    """Return top-k rows in the types that kernels take."""
-    return np.ascontiguousarray(blocks.indices, np.int64), np.ascontiguousarray(blocks.values, np.float64)
+def corrected(
+    blocks: ArrayBlocks | TopKBlocks, weights: Matrix, source: Source, calibrator: Calibrator | None, like: Any
+) -> Matrix:
+    """Return checked rows corrected by `weights`, (K,) or (n, K), with the float type and the names that came in."""
+    if isinstance(blocks, TopKBlocks):
+        return correct_top_k(source, np.atleast_2d(weights * source.prior), blocks)
+    rows = blocks.array if calibrator is None else calibrator(np.asarray(blocks.array, np.float64))
+    fixed = correct_rows(as_stored(rows), weights).astype(blocks.array.dtype, copy=False)
+    return like_input(fixed, like, source.classes)  # type: ignore[no-any-return]
 
 
 def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
@@ -165,6 +168,7 @@ class Stream(show.Plotted, Saved):
     (3, True)
     """
 
+    KIND = "stream"
     __slots__ = ("_kernel", "_labels", "_lock", "_top", "_values", "_weights", "calibrator", "method")
 
     def __init__(self, method: str, source: Any, /, *, calibrator: Calibrator | None = None, **options: Any) -> None:
@@ -220,7 +224,7 @@ class Stream(show.Plotted, Saved):
         applied.
         """
         with self._lock:
-            return class_weights(self.method, self._values)
+            return self.method.weights(self._values)
 
     @property
     def acts(self) -> Acts:
@@ -230,13 +234,13 @@ class Stream(show.Plotted, Saved):
         every 400. `StreamSettings.window` changes that.
         """
         with self._lock:
-            return method_acts(self.method, self._values)
+            return self.method.acts(self._values)
 
     @property
     def checks(self) -> StreamChecks:
         """Results of the stream's tests so far: probabilities of no shift and of label shift, and the evidence."""
         with self._lock:
-            return method_checks(self.method, self._values)
+            return self.method.checks(self._values)
 
     def calibrated(self, proba: Any, *, caller: str = "Stream.calibrated") -> Matrix:
         """Return probabilities (n, K) as the method uses them: calibrated, if the stream has a calibrator."""
@@ -244,15 +248,15 @@ class Stream(show.Plotted, Saved):
 
     def learn_one(self, p: Any) -> None:
         """Learn from the probabilities (K,) of one sample, or its top-k pair (indices (k,), values (k,))."""
+        caller = "Stream.learn_one"
         with self._lock:
-            if self.calibrator is None:
-                top = is_top_k(p)
-                if (self._top(None, *p, 1) if top else self._kernel(None, p, 1)) == DONE:
-                    return
-                if top:
-                    self._learn(one_top_k(p, self.source, "Stream.learn_one"), None)
-                    return
-            self.method.learn(self._values, raw_row(p, self.source, "Stream.learn_one", self.calibrator)[None])
+            listed = self.calibrator is None and is_top_k(p)
+            if self.calibrator is None and (self._top(None, *p, 1) if listed else self._kernel(None, p, 1)) == DONE:
+                return
+            if listed:
+                self._learn_rows(as_one_row(p, caller), None, caller)
+            else:
+                self.method.learn(self._values, raw_row(p, self.source, caller, self.calibrator)[None])
 
     def learn_many(self, proba: Any) -> None:
         """Learn from the probabilities (n, K) of samples in order, or from their top-k pair (indices, values)."""
@@ -268,26 +272,23 @@ class Stream(show.Plotted, Saved):
             top = is_top_k(proba)
             if calibrator is None and (self._top(None, *proba, 2) if top else self._kernel(None, proba, 2)) == DONE:
                 return
-            self._learn(checked(proba, self.source, caller, calibrator), calibrator)
-
-    def _learn(self, blocks: ArrayBlocks | TopKBlocks, calibrator: Calibrator | None) -> None:
-        if isinstance(blocks, TopKBlocks) and self._top(None, *contiguous(blocks), 2) == DONE:
-            return
-        for block in blocks:
-            self.method.learn(self._values, block if calibrator is None else calibrator.of_block(block))
+            blocks = checked(proba, self.source, caller, calibrator)
+            if isinstance(blocks, TopKBlocks) and self._top(None, blocks.indices, blocks.values, 2) == DONE:
+                return
+            for block in blocks:
+                self.method.learn(self._values, block if calibrator is None else calibrator.of_block(block))
 
     def correct_one(self, p: Any) -> Vector:
         """Return the corrected probabilities (K,) of one sample, and learn nothing. A Series or dict keeps its names.
         """
         with self._lock:
-            weights, k = class_weights(self.method, self._values), len(self.source.prior)
+            caller, weights, k = "Stream.correct_one", self.method.weights(self._values), len(self.source.prior)
             if self.calibrator is None and is_top_k(p):
-                row = one_top_k(p, self.source, "Stream.correct_one")
-                return np.asarray(correct_top_k(self.source, (weights * self.source.prior)[None], row)[0])
+                blocks = checked(as_one_row(p, caller), self.source, caller)
+                return np.asarray(corrected(blocks, weights, self.source, None, p)[0])
             self._weights[0, :k], out = weights, np.empty(k)
             if not NATIVE or self.calibrator is not None or loops.correct(self._weights, k, p, out, 1) != DONE:
-                calibrated = raw_row(p, self.source, "Stream.correct_one", self.calibrator)
-                learned(loops.correct(self._weights, k, calibrated, out, 1))
+                learned(loops.correct(self._weights, k, raw_row(p, self.source, caller, self.calibrator), out, 1))
             return out if isinstance(p, np.ndarray) else like_input(out, p, self.classes)
 
     def correct_many(self, proba: Any) -> Matrix:
@@ -296,16 +297,12 @@ class Stream(show.Plotted, Saved):
         A DataFrame keeps its columns. For a top-k pair the probabilities of the listed classes are returned.
         """
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
-        if isinstance(blocks, TopKBlocks):
-            return correct_top_k(self.source, (self.weights * self.source.prior)[None], blocks)
-        rows = blocks.array if self.calibrator is None else self.calibrator(np.asarray(blocks.array, np.float64))
-        fixed = self.correct_calibrated(rows).astype(blocks.array.dtype, copy=False)
-        return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
+        return corrected(blocks, self.weights, self.source, self.calibrator, proba)
 
     def correct_calibrated(self, rows: Matrix, prior: Vector | None = None) -> Matrix:
         """Return corrected probabilities (n, K), given what `calibrated` returned. `prior` saves computing it again."""
         with self._lock:
-            weights = class_weights(self.method, self._values, prior)
+            weights = self.method.weights(self._values, prior)
         return np.asarray(correct_rows(as_stored(rows), weights).astype(rows.dtype, copy=False))
 
     def observe(self, p: Any, y: Any) -> None:
@@ -334,30 +331,29 @@ class Stream(show.Plotted, Saved):
         """
         return show.estimate_frame(self, level)
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return the stream with its method, options, source and calibrator as bytes for `from_bytes`.
-
-        A `key` of 1 to 64 bytes signs them. Reading them then needs the same key.
-        """
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes hold of the stream: method, options, source, calibrator and state."""
         state = self.state
         about = {**described(self.method, self.calibrator), "n": state.n, "labels": np.array(state.labels, np.int64)}
-        return encode("stream", {**about, "values": state.values}, key)
+        return {**about, "values": state.values}
 
     @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> Stream:
-        """Return the stream that `to_bytes` wrote. Other bytes raise `InputError`.
+    def from_fields(cls, about: dict[str, Any], caller: str) -> Self:
+        """Return the stream whose `fields` bytes held."""
+        method, calibrator = recovered(about, caller)
+        return cls.of(StreamState(method, about["values"], calibrator, int(labels_in(about, caller))))
 
-        The state file of `reprior stream --state` contains a stream too.
-        """
-        if kind_of(data, "Stream.from_bytes", key=key) == "stream-job":
-            job = decode(data, "stream-job", "Stream.from_bytes", key=key)
-            data, key = take(job, "stream", np.ndarray, "Stream.from_bytes", (None,)).tobytes(), None
-        about = decode(data, "stream", "Stream.from_bytes", key=key)
-        method, calibrator = recovered(about, "Stream.from_bytes")
-        return Stream.of(StreamState(method, about["values"], calibrator, int(labels_in(about, "Stream.from_bytes"))))
+    @classmethod
+    def from_bytes(cls, data: Any, key: Key = None) -> Self:
+        """Return the stream that `to_bytes` wrote, or that of a state file of `reprior stream --state`."""
+        caller = "Stream.from_bytes"
+        if kind_of(data, caller, key=key) == "stream-job":
+            job = decode(data, "stream-job", caller, key=key)
+            data, key = take(job, "stream", np.ndarray, caller, (None,)).tobytes(), None
+        return super().from_bytes(data, key)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both have the same method, source, calibrator and state: whether they will go on alike."""
+        """Return whether both have the same method, source, calibrator and state."""
         if not isinstance(other, Stream):
             return NotImplemented
         return self is other or self.to_bytes() == other.to_bytes()

@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_flag, check_int, check_level, fail, like_input, missing
+from reprior._check import check_flag, check_int, check_level, fail, missing
 from reprior._kernels.reference import DONE
 from reprior._labels import check_label, check_learned, is_missing, same_rows
 from reprior._types import Acts, Interval, Labels, Matrix, Vector
 from reprior.estimates import show
-from reprior.online.method import StreamState, class_weights, learned, method_acts, refuse
+from reprior.online.method import StreamState, learned, refuse
 from reprior.online.registry import chosen, described, labels_in, online_method, recovered
 from reprior.online.shared_start import SharedStart, can_share_start
 from reprior.online.stream import (
@@ -24,13 +24,12 @@ from reprior.online.stream import (
     beta_interval,
     calibrated,
     checked,
-    contiguous,
+    corrected,
     fitting,
     raw_row,
 )
-from reprior.rows.blocks import TopKBlocks, as_stored, numbered
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, numbered
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct_rows, correct_top_k
 from reprior.rows.keys import plain
 from reprior.state import Key, Saved, decode, encode, take
 from reprior.state import refuse as refuse_bytes
@@ -50,7 +49,7 @@ def are_storable(keys: list[Any]) -> bool:
 
 
 class Snapshot(Stream):
-    """A copy of a table's stream, to look at: it answers everything, and learns nothing."""
+    """A read-only copy of a stream of a table."""
 
     __slots__ = ()
 
@@ -89,6 +88,8 @@ class StreamTable(Saved):
     >>> len(table), table["a"].n
     (2, 2)
     """
+
+    KIND = "stream-table"
 
     def __init__(
         self, method: str, source: Any, /, *, calibrator: Calibrator | None = None, share: bool | None = None,
@@ -190,10 +191,6 @@ class StreamTable(Saved):
         if self._shared_start is not None:
             self._shared_start.forget(slot)
 
-    def _add(self, key: Hashable) -> None:
-        self._slots[key] = slot = self._free.pop()
-        self._table[slot], self._labels[slot] = self._fresh, 0
-
     def _find(self, keys: Any, caller: str) -> tuple[list[Hashable], Labels]:
         """Return the keys as a list of Python values, and their slots, -1 for new keys."""
         if isinstance(keys, (str, bytes)):
@@ -237,7 +234,8 @@ class StreamTable(Saved):
                          remedy="Drop those rows, or give them a key of their own")  # fmt: skip
             self._make_room(len(new), slots[slots >= 0], caller)
             for key in new:
-                self._add(key)
+                self._slots[key] = slot = self._free.pop()
+                self._table[slot], self._labels[slot] = self._fresh, 0
             slots = np.fromiter(map(self._slots.__getitem__, names), np.int64, len(names))
         self._use(slots)
         return slots
@@ -253,42 +251,44 @@ class StreamTable(Saved):
         Keys (n,) may be any hashable values. `save` needs strings or whole numbers.
         """
         same_rows(proba, keys, "StreamTable.learn", "keys")
-        LOCKS.let_forks_pass()
-        with self._lock:
-            self._learn(keys, proba, self.calibrator, "StreamTable.learn")
+        self._learn(keys, proba, self.calibrator, "StreamTable.learn")
 
     def learn_calibrated(self, keys: Any, rows: Any) -> None:
         """Learn from probabilities (n, K) that `calibrated` returned, so that they are not calibrated twice."""
-        LOCKS.let_forks_pass()
-        with self._lock:
-            self._learn(keys, rows, None, "StreamTable.learn_calibrated")
+        self._learn(keys, rows, None, "StreamTable.learn_calibrated")
 
     def _learn(self, keys: Any, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
-        names, slots = self._find(keys, caller)
+        LOCKS.let_forks_pass()
+        with self._lock:
+            names, slots = self._find(keys, caller)
+            blocks = self._checked(proba, len(slots), calibrator, caller)
+            new, slots = slots < 0, self._claim(names, slots, caller)
+            if isinstance(blocks, TopKBlocks) and self._top(slots, blocks.indices, blocks.values, 2) == DONE:
+                return
+            for first, block in numbered(blocks):
+                rows = np.ascontiguousarray(block if calibrator is None else calibrator.of_block(block))
+                here = slice(first, first + len(rows))
+                self._learn_block(slots[here], new[here], rows)
+
+    def _checked(self, proba: Any, n_keys: int, calibrator: Calibrator | None, caller: str) -> ArrayBlocks | TopKBlocks:
+        """Return rows as checked blocks, as many as there are keys."""
         blocks = checked(proba, self.source, caller, calibrator)
-        n = len(blocks.values) if isinstance(blocks, TopKBlocks) else len(blocks.array)
-        if len(slots) != n:
-            fail(caller, "keys", f"name the stream of each of {n} rows", len(slots))
-        new, slots = slots < 0, self._claim(names, slots, caller)
-        if isinstance(blocks, TopKBlocks) and self._top(slots, *contiguous(blocks), 2) == DONE:
-            return
-        for first, block in numbered(blocks):
-            rows = np.ascontiguousarray(block if calibrator is None else calibrator.of_block(block))
-            here = slice(first, first + len(rows))
-            self._learn_block(slots[here], new[here], rows)
+        n = len(blocks.values if isinstance(blocks, TopKBlocks) else blocks.array)
+        if n_keys != n:
+            fail(caller, "keys", f"name the stream of each of {n} rows", n_keys)
+        return blocks
 
     def _learn_block(self, slots: Labels, new: Any, rows: Matrix) -> None:
-        """Learn rows (n, K) into the slots of their keys (n,), those of them that are new to the table marked."""
-        together, at = self._shared_start, 0
+        """Learn rows (n, K) into the slots (n,) of their keys; `new` (n,) are those that had none before."""
+        shared, at = self._shared_start, 0
         while at < len(rows):
-            step = len(rows) - at if together is None else min(len(rows) - at, together.rows_until_update())
+            step = len(rows) - at if shared is None else min(len(rows) - at, shared.rows_until_update())
             part, own = rows[at : at + step], slots[at : at + step]
-            if together is not None:
+            if shared is not None:
                 before = self._table[own, 0]
-                first = before == 0.0
-                # where keys start may have moved on since the whole block found its slots
-                self._table[np.unique(own[first & new[at : at + step]])] = together.start
-                together.learn(part, own, before)
+                # the start may have been updated since the whole block found its slots
+                self._table[np.unique(own[(before == 0.0) & new[at : at + step]])] = shared.start
+                shared.learn(part, own, before)
             if self._kernel is not refuse:
                 learned(self._kernel(own, part, 2))
             else:
@@ -310,18 +310,11 @@ class StreamTable(Saved):
         same_rows(proba, keys, caller, "keys")
         with self._lock:
             _, slots = self._find(keys, caller)
-            blocks = checked(proba, self.source, caller, self.calibrator)
-            rows = blocks.values if isinstance(blocks, TopKBlocks) else blocks.array
-            if len(slots) != len(rows):
-                fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(slots))
+            blocks = self._checked(proba, len(slots), self.calibrator, caller)
             used, which = np.unique(slots, return_inverse=True)
             states = [self._fresh if slot < 0 else self._table[slot] for slot in used]
-            weights = np.stack([class_weights(self.method, state) for state in states])[which]
-        if isinstance(blocks, TopKBlocks):
-            return correct_top_k(self.source, weights * self.source.prior, blocks)
-        seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
-        fixed = correct_rows(as_stored(seen), weights).astype(rows.dtype, copy=False)
-        return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
+            weights = np.stack([self.method.weights(state) for state in states])[which]
+        return corrected(blocks, weights, self.source, self.calibrator, proba)
 
     def prior(self, key: Hashable) -> Vector:
         """Return `table[key].prior` (K,), without copying the stream."""
@@ -331,7 +324,7 @@ class StreamTable(Saved):
     def acts(self, key: Hashable) -> Acts:
         """Return `table[key].acts`: how much of the correction is applied to samples of this key, and why."""
         with self._lock:
-            return method_acts(self.method, self._state(key, "StreamTable.acts").values)
+            return self.method.acts(self._state(key, "StreamTable.acts").values)
 
     def interval(self, key: Hashable, level: float = 0.95) -> Interval:
         """Return `table[key].interval(level)`."""
@@ -355,19 +348,21 @@ class StreamTable(Saved):
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame with what `Stream.to_frame(level)` returns for each key."""
-        return show.table_frame(self, level)
+        frames = {key: show.estimate_frame(self[key], level) for key in self}
+        if not frames:
+            fail("StreamTable.to_frame", "table", "have at least one stream", "none")
+        return show.pandas().concat(frames, names=["key"])
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return all streams as bytes for `from_bytes`. Keys must be strings or whole numbers; `key` is as in `Stream`.
-        """
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes hold of the table. Keys must be strings or whole numbers."""
         with self._lock:
-            check_storable(self._slots, "StreamTable.to_bytes")
+            check_storable(self._slots, caller)
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
             slots = [self._slots[name] for name in order]
             values, labels = self._table[slots], self._labels[slots]
             common = {} if self._shared_start is None else self._shared_start.to_fields(slots)
         about = {**described(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
-        return encode("stream-table", {**about, **common, "values": values, "labels": labels}, key)
+        return {**about, **common, "values": values, "labels": labels}
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None, *, on_evict: Evict | None = None) -> StreamTable:

@@ -166,11 +166,11 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
         loss = SoftmaxLoss(x, labels, at[:1], at[1 : 1 + free], far**-2 if far else 0.0, shrink=least, centre=identity)
         best_fit = minimum(loss)
         at = np.append(best_fit.theta, np.zeros(k - free))
-        # a scale's likelihood is taken for a parabola, along which biases follow: it answers for all of SPREADS at once
+        # the likelihood of a scale, along which biases follow, is about a parabola: one fit serves all SPREADS
         profile = best_fit.curvature.profile()
         along, volume = np.append(profile.follow, np.zeros(k - free)), profile.log_volume + 2 * free * np.log(far or 1)
         curve = max(profile.curve - least, 1e-9)
-        off = (at[0] - 1) * (1 + least / curve)  # where the likelihood by itself has its maximum
+        off = (at[0] - 1) * (1 + least / curve)  # where the likelihood alone has its maximum
         best = -best_fit.value + 0.5 * (off**2 / (1 / curve + 1 / least) - np.log(curve) - volume)
         for wide in (0.0, *SPREADS):
             variance = 1 / curve + wide**2
@@ -234,7 +234,7 @@ def _fit(
 
 
 def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
-    """Return centred log-probabilities (n, K), and what zeros are taken for: half of the smallest positive one."""
+    """Return centred log-probabilities (n, K), and what replaces zeros: half of the smallest positive probability."""
     array = read(proba, logits, caller)
     if logits is not None:
         return centred(array, None), 0.0
@@ -243,7 +243,7 @@ def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
 
 
 class _Fitting(NamedTuple):
-    """Logits (n, K), the probability that zeros were taken for, and labels (n,)."""
+    """Logits (n, K), the probability that replaced zeros, and labels (n,)."""
 
     x: Matrix
     floor: float

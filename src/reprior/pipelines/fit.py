@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,19 +86,36 @@ def pipeline(
     >>> pipe.classes, pipe.source.prior
     (('cat', 'dog'), array([0.625, 0.375]))
     """
+    with enough_memory(proba):
+        pipe = fit_pipeline(proba, y, counts=counts, classes=classes, logits=logits, calibration=calibration,
+                            prior=prior, method=method, **options)  # fmt: skip
+    if mismatch := pipe.label_mismatch:
+        warn(mismatch)
+    return pipe
+
+
+@contextmanager
+def enough_memory(proba: Any) -> Iterator[None]:
+    """Raise a `MemoryError` that says what to do, if memory is too small or an allocation inside fails."""
     shape = np.shape(proba) if hasattr(proba, "shape") else ()
     need = BYTES * float(np.prod(shape, dtype=np.float64)) if len(shape) == 2 else 0.0
     no_memory = MemoryError(NO_MEMORY.format(need / 1e9, " × ".join(f"{n:,}" for n in shape)))
     if need > physical_memory():  # else the system would end the process before an allocation fails
         raise no_memory
     try:
-        pipe = fit_pipeline(proba, y, counts=counts, classes=classes, logits=logits, calibration=calibration,
-                            prior=prior, method=method, **options)  # fmt: skip
+        yield
     except MemoryError as error:
         raise no_memory from error
-    if mismatch := pipe.label_mismatch:
-        warn(mismatch)
-    return pipe
+
+
+class HeldOut(NamedTuple):
+    """Held-out samples, and training counts (K,); `tilt` (K,) is label shares over training shares, if they differ."""
+
+    rows: Matrix
+    labels: Labels
+    names: tuple[str, ...] | None
+    counts: Vector | None
+    tilt: Vector | None
 
 
 def fit_pipeline(
@@ -114,32 +132,36 @@ def fit_pipeline(
     if proba is None:
         return _without_rows(counts, classes, logits, calibration, prior, method, options)
     rows, labels, names = heldout_rows(proba, y, "pipeline", classes, logits=logits)
-    n, k = rows.shape
-    training_counts = None if counts is None else training_rows(counts, names)
-    if training_counts is not None and len(training_counts) != k:
-        fail("pipeline", "counts", f"have {k} classes like `proba`", len(training_counts))
-    by_default = isinstance(prior, str) and prior == "auto"
-    if not isinstance(prior, str):
-        prior, calibration = _own_prior(prior, calibration, k, names), "none"
-    elif calibration == "auto" and training_counts is not None and n < k:  # counts are more exact than so few samples
-        calibration, prior = "none", "training" if by_default else prior
-    cal, tilt = _calibrator(rows, labels, training_counts, calibration)
-    source = _source(cal, rows, labels, prior, training_counts, names, tilt=tilt)
-    if training_counts is not None and cal.kind in ("bias-corrected", "vector") and by_default:
-        # after the biases, predictions imply the noisy prior of the held-out samples: move them to the training prior
-        training_prior = training_counts / training_counts.sum()
-        cal = replace(cal, bias=cal.bias + np.log(training_prior / source.prior))
-        moved = _source(cal, rows, labels, training_prior, training_counts, names, tilt=tilt)
-        source = replace(moved, made=source.made)
+    k = rows.shape[1]
+    training = None if counts is None else training_rows(counts, names, k, "`proba`")
+    held = HeldOut(rows, labels, names, training, None if training is None else tilt_of(labels, training))
+    if isinstance(prior, str):
+        cal, source = _learned(held, calibration, prior)
+    else:
+        cal, own = _calibrator(held, "none"), _own_prior(prior, calibration, k, names)
+        source = _source(cal, held, own)
+        if training is None:  # the implied prior then differs from the label shares
+            training = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
+    if method == "ebls" and training is not None:
+        options = {"base": training / training.sum()} | options
     raw = check_prior(np.maximum(rows.mean(axis=0, dtype=np.float64), 1e-9), "pipeline", "proba")
-    if logits:
-        cal = replace(cal, of_logits=True)
-    kept = None if cal.kind == "none" and not logits else cal
-    if training_counts is None and not isinstance(prior, str):  # the implied prior then differs from the label shares
-        training_counts = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
-    if method == "ebls" and training_counts is not None:
-        options = {"base": training_counts / training_counts.sum()} | options
+    kept = replace(cal, of_logits=logits) if logits or cal.kind != "none" else None
     return Pipeline(kept, replace(source, error=measure_error(source)), method, options, raw)
+
+
+def _learned(held: HeldOut, calibration: str, prior: str) -> tuple[Calibrator, Source]:
+    """Return the calibrator and the source of these names."""
+    (n, k), counts, by_default = held.rows.shape, held.counts, prior == "auto"
+    if calibration == "auto" and counts is not None and n < k:  # counts are more exact than so few samples
+        calibration, prior = "none", "training" if by_default else prior
+    cal = _calibrator(held, calibration)
+    source = _source(cal, held, prior)
+    if counts is None or not by_default or cal.kind not in ("bias-corrected", "vector"):
+        return cal, source
+    # after the biases, predictions imply the noisy prior of the held-out samples: move them to the training prior
+    training_prior = counts / counts.sum()
+    cal = replace(cal, bias=cal.bias + np.log(training_prior / source.prior))
+    return cal, replace(_source(cal, held, training_prior), made=source.made)
 
 
 def _check_there(proba: Any, y: Any, counts: Any, prior: Any) -> None:
@@ -168,10 +190,12 @@ def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool)
     return heldout._replace(rows=rows)
 
 
-def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
+def training_rows(counts: Any, classes: Sequence[str] | None, k: int | None = None, like: str = "") -> Vector:
     """Return training samples per class (K,), in the order of `classes` by name; shares count as very many samples."""
     numbers = in_order(counts, "pipeline", "counts", classes)[0].astype(np.float64)
     check_prior(numbers, "pipeline", "counts")
+    if k is not None and len(numbers) != k:
+        fail("pipeline", "counts", f"have {k} classes like {like}", len(numbers))
     return as_rows(numbers, "pipeline")
 
 
@@ -187,9 +211,8 @@ def _without_rows(
         fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out samples", repr(prior))
     numbers = counts if isinstance(prior, str) else prior
     source = check_source(numbers, "pipeline", names)
-    training_counts = None if counts is None else training_rows(counts, source.classes)
-    if training_counts is not None and len(training_counts) != len(source.prior):
-        fail("pipeline", "counts", f"have {len(source.prior)} classes like `prior`", len(training_counts))
+    if counts is not None:
+        training_rows(counts, source.classes, len(source.prior), "`prior`")  # checked only
     origin = "training counts" if numbers is counts else "given by the user"
     cal = None
     if logits:
@@ -198,20 +221,19 @@ def _without_rows(
     return Pipeline(cal, replace(source, made=origin), method, options)
 
 
-def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) -> tuple[Calibrator, Vector | None]:
-    """Return the calibrator, and the ratio (K,) of held-out label shares to training shares; None if they agree."""
-    tilt = None if counts is None else tilt_of(labels, counts)
-    if tilt is None or counts is None:
-        return _fitted(rows, labels, kind), None
-    # predictions agree with the labels once corrected to the label shares: fit there, and move back
+def _calibrator(held: HeldOut, kind: str) -> Calibrator:
+    """Return the calibrator: fitted to predictions that are corrected to the label shares, and then moved back."""
+    tilt, rows = held.tilt, held.rows
+    if tilt is None or held.counts is None:
+        return _fitted(rows, held.labels, kind)
     floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
     moved = np.maximum(rows, floor)
-    cal = _fitted(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind)
-    present = np.bincount(labels, minlength=len(tilt)) > 0
+    cal = _fitted(correct(moved / moved.sum(axis=1, keepdims=True), tilt), held.labels, kind)
+    present = np.bincount(held.labels, minlength=len(tilt)) > 0
     back = cal.bias + (cal.scale - 1) * np.log(tilt)
     # a class without held-out samples gets the average bias
-    back[~present] = np.average(back[present], weights=counts[present])
-    return replace(cal, floor=floor, bias=back), tilt
+    back[~present] = np.average(back[present], weights=held.counts[present])
+    return replace(cal, floor=floor, bias=back)
 
 
 def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
@@ -220,29 +242,25 @@ def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
     return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK)
 
 
-def _source(
-    cal: Calibrator, rows: Matrix, labels: Labels, prior: Any, counts: Vector | None,
-    classes: Sequence[str] | None = None, *, tilt: Vector | None = None,
-) -> Source:  # fmt: skip
-    """Return the source of calibrated predictions; `tilt` is undone."""
-    out, made = np.asarray(cal(rows), np.float64), "given by the user"
+def _source(cal: Calibrator, held: HeldOut, prior: Any) -> Source:
+    """Return the source of calibrated predictions; the tilt of held-out samples is undone."""
+    out, tilt, made = np.asarray(cal(held.rows), np.float64), held.tilt, "given by the user"
     if isinstance(prior, str):
         kind = check_choice(prior, "pipeline", "prior", ("auto", *PRIORS))
         if kind == "auto":
-            kind = "mean" if counts is None else "carried"
-        prior, made = _implied_prior(kind, out, labels, counts, tilt, cal.ridge), PRIORS[kind]
-    source = replace(summarize(out, named(labels, classes), prior=prior, classes=classes), made=made)
+            kind = "mean" if held.counts is None else "carried"
+        prior, made = _implied_prior(kind, out, held, cal.ridge), PRIORS[kind]
+    source = summarize(out, named(held.labels, held.names), prior=prior, classes=held.names)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
         source = replace(source, confusion=source.confusion * scale, hard_confusion=source.hard_confusion * scale)
-    return source
+    return replace(source, made=made)
 
 
-def _implied_prior(
-    kind: str, out: Matrix, labels: Labels, counts: Vector | None, tilt: Vector | None, ridge: float
-) -> Vector:
-    """Return the prior (K,) that calibrated probabilities (n, K) imply, by a kind of `PRIORS`; `tilt` is undone."""
-    k, weight = out.shape[1], None if tilt is None else 1 / tilt[labels]
+def _implied_prior(kind: str, out: Matrix, held: HeldOut, ridge: float) -> Vector:
+    """Return the prior (K,) that calibrated probabilities (n, K) imply, by a kind of `PRIORS`; the tilt is undone."""
+    k, labels, counts = out.shape[1], held.labels, held.counts
+    weight = None if held.tilt is None else 1 / held.tilt[labels]
     if kind == "labels":
         plain = np.bincount(labels, minlength=k).astype(np.float64)
         return plain if weight is None else weight @ (np.eye(k)[labels] + 1e-3)
@@ -255,7 +273,7 @@ def _implied_prior(
     if kind == "training":
         return counts
     # a class without held-out samples, and not by chance, keeps its training share; others are computed among them
-    present = (np.bincount(labels, minlength=k) > 0) | (tilt is None)
+    present = (np.bincount(labels, minlength=k) > 0) | (weight is None)
     among = np.maximum(out[:, present], 1e-12)
     among /= among.sum(axis=1, keepdims=True)
     shares = (pooled_prior(among, counts[present], weight) if kind == "pooled" else

@@ -1,8 +1,7 @@
 """The artefact: what is learned about a classifier from held-out rows, fitted once, saved to one file, run everywhere.
 
-A `Pipeline` holds a calibrator, the source its outputs carry, and a method. `Pipeline.estimate` is the one way in which
-it is applied, to arrays, data frames, top-k rows, files and whatever else can be `Blocks`. The defaults, and what they
-were measured against, are on the page "Which method should I use?" of the docs.
+`Pipeline.estimate` is the one way in which it is applied, to arrays, data frames, top-k rows, files and whatever else
+can be `Blocks`. The page "Which method should I use?" of the docs has the defaults and their measurements.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ from reprior.assess.query import labels_needed
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
+from reprior.estimates.verdict import ON_REJECT
 from reprior.model.acting import Evidence, act, describe
 from reprior.model.groups import group_means, groups, of_estimates, scale_groups
+from reprior.model.samples import base_factor
 from reprior.model.settings import DEFAULT, Settings
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
@@ -42,8 +43,6 @@ from reprior.state import Saved, refuse, take
 
 if TYPE_CHECKING:
     from reprior.pipelines.select import Candidate
-
-ON_REJECT = ("scale", "refuse", "ignore")
 
 
 @comparable
@@ -176,34 +175,31 @@ class Pipeline(Saved):
         same_rows(proba, labels, "estimate", "labels")
         with_labels = labelled(target, labels, self.source, "estimate", label_weights)
         made = made or estimate(self.source, target, self.method, **self.options)
-        made = replace(made, calibrator=self.calibrator)
+        made = replace(made, calibrator=self.calibrator, on_reject=on_reject)
         if not check and labels is None:
-            return replace(made, on_reject=on_reject), earlier
-        looked = look(target, made.n)
+            return made, earlier
+        looked, correction = look(target, made.n), made.weights
         evidence = evidence_of(made, target, looked.sample, self.settings, self.unshifted) if check else None
-        now = earlier if evidence is None else earlier + evidence
-        acts, correction = describe(None, self.settings), made.weights
+        now, acts = earlier if evidence is None else earlier + evidence, describe(None, self.settings)
         if evidence is not None or isinstance(with_labels, LabelledBlocks):
             made, now = act(made, with_labels, self.unshifted, looked.sample, now, on_reject, self.settings)
-            acts = describe(now, self.settings, made.n_labels, remembers=earlier.n_tests > 1)._replace(
-                log_evidence=None if evidence is None else now.log_evidence
-            )
+            acts = describe(now, self.settings, made.n_labels, remembers=earlier.n_tests > 1)
+            acts = acts._replace(log_evidence=None if evidence is None else now.log_evidence)
         if on_reject == "ignore":
             acts = acts._replace(share=1.0)
-        tested = None
         if check:
-            tested = checks(made, looked, now if evidence is not None else None, self.settings)
+            tested = checks(made, looked, None if evidence is None else now, self.settings)
             needed = labels_needed(looked.sample, correction, self.unshifted, now.of_labels)
-            tested = tested._replace(label_mismatch=self.label_mismatch, labels_needed=needed)
-            if tested.label_shift is not None and tested.label_shift < 0.5:
-                tested = tested._replace(causes=likely_causes(self.source, self.calibrator, target, made.n))
-        return replace(made, checks=tested, on_reject=on_reject, acts=acts), now
+            differs = tested.label_shift is not None and tested.label_shift < 0.5
+            causes = likely_causes(self.source, self.calibrator, target, made.n) if differs else ""
+            tested = tested._replace(label_mismatch=self.label_mismatch, labels_needed=needed, causes=causes)
+            made = replace(made, checks=tested)
+        return replace(made, acts=acts), now
 
     @property
     def unshifted(self) -> Vector:
         """The class weights (K,) without label shift: training prior over implied prior; 1 if no counts are known."""
-        base = self.options.get("base")
-        return np.ones_like(self.source.prior) if base is None else np.asarray(base / self.source.prior)
+        return base_factor(self.source, self.options.get("base"))
 
     @property
     def settings(self) -> Settings:
@@ -288,15 +284,14 @@ class Pipeline(Saved):
             Whether to test all samples together for shift and label shift.
         """
         check_choice(on_reject, "groups", "on_reject", ON_REJECT)
-        options = self.options if self.method == "ebls" else {}
         same_rows(proba, keys, "groups", "keys")
         same_rows(proba, labels, "groups", "labels")
         target, (names, codes) = self.rows(proba, "groups"), factorize(keys)
         if len(names) == 1 and len(codes) == count_rows(target) and self.method == "ebls":  # what `estimate` returns
             whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, check=check)
             return replace(of_estimates(self.source, names, [whole]), calibrator=self.calibrator)
-        options = {"share": share, "labels": labels, "label_weights": label_weights, **options}
-        estimated = groups(self.source, keys, target, **options)
+        options = {"labels": labels, "label_weights": label_weights, **(self.options if self.method == "ebls" else {})}
+        estimated = groups(self.source, keys, target, share=share, **options)
         if not check:
             return replace(estimated, calibrator=self.calibrator)
         made = estimated.whole if labels is None and self.method == "ebls" else None
@@ -340,13 +335,10 @@ class Pipeline(Saved):
 
     def _stream_options(self, method: str, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a stream: the default one has the prior without shift and settings of the pipeline."""
-        if method != "online-ebls":
-            return options
         own: dict[str, Any] = {}
-        base = self.options.get("base")
-        if base is not None:
+        if method == "online-ebls" and (base := self.options.get("base")) is not None:
             own["base"] = tuple(np.asarray(base).tolist())
-        if "settings" in self.options and isinstance(options.get("settings", {}), dict):
+        if method == "online-ebls" and "settings" in self.options and isinstance(options.get("settings", {}), dict):
             own["settings"] = {"model": self.settings, **options.pop("settings", {})}
         return {**own, **options}
 
@@ -400,8 +392,5 @@ class Pipeline(Saved):
         held = 0 if self.source.heldout is None else len(self.source.heldout[1])
         shown = {name: f"array{x.shape}" if isinstance(x, np.ndarray) else repr(x) for name, x in self.options.items()}
         options = "".join(f"{name}={text}, " for name, text in shown.items())
-        return (
-            f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, "
-            f"{len(self.source.prior)} classes, "
-            f"{held:,} held-out samples, source prior: {self.source.made})"
-        )
+        about = f"{len(self.source.prior)} classes, {held:,} held-out samples, source prior: {self.source.made}"
+        return f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, {about})"

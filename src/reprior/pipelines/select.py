@@ -59,7 +59,10 @@ def select(
     rng, trials = as_rng(rng), check_int(trials, "select", "trials", low=2)
     check_choice(criterion, "select", "criterion", CRITERIA)
     total = None if counts is None else training_rows(counts, names)
-    losses = {setup: list[float]() for setup in _setups(calibrations, methods, counts is not None)}
+    priors = ("mean", "pooled", "training") if counts is not None else ("mean",)
+    kinds = [calibrate.ALIASES.get(kind, kind) for kind in calibrations]
+    setups = [Setup(), *(Setup(kind, prior, name) for kind in kinds for prior in priors for name in methods)]
+    losses = {setup: list[float]() for setup in setups}
     side = simulate.folds(labels, 2, rng)
     for trial in range(trials):
         fitting, drawing = side == trial % 2, side != trial % 2
@@ -95,13 +98,6 @@ class Setup(NamedTuple):
     calibration: str = "auto"
     prior: str = "auto"
     method: str = "ebls"
-
-
-def _setups(calibrations: Sequence[str], methods: Sequence[str], with_counts: bool) -> list[Setup]:
-    """Return the default and all calibrators × source priors × methods."""
-    priors = ("mean", "pooled", "training") if with_counts else ("mean",)
-    kinds = [calibrate.ALIASES.get(kind, kind) for kind in calibrations]
-    return [Setup(), *(Setup(kind, prior, method) for kind in kinds for prior in priors for method in methods)]
 
 
 def _loss(pipe: Pipeline, target: simulate.Sample, criterion: str) -> float:

@@ -1,4 +1,4 @@
-"""What held-out labelled rows say about the training side."""
+"""The training side: its summary from held-out samples, and the class prior that predictions imply."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
     )  # fmt: skip
 
 
-TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
-CHANCE = 1e-3  # p-value of the held-out labels' mix below which it is taken to differ from that of training
-CERTAIN = 0.2  # error of a mean output, relative to itself, beyond which training counts may say more
+TILT = 0.2  # prior standard deviation of the exponent of the training prior, whose mean is 1
+CHANCE = 1e-3  # p-value below which the shares of held-out labels differ from training shares
+CERTAIN = 0.2  # relative error of a mean prediction above which training counts may be more exact
 SHARE_SUM_ERROR = 0.01  # how far a sum of rounded shares may be from 1
-SHARES_AS_ROWS = 1e9  # rows of the rarest class that shares, which have no number of rows, are taken for
-POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
+SHARES_AS_ROWS = 1e9  # samples of the rarest class if shares are given instead of counts
+POOLING = 3.0  # training samples that one held-out sample counts as, for the prior that predictions imply
 
 
 def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> Vector:
-    """Return the source prior (K,) that calibrated held-out outputs (n, K) and training counts (K,) agree on.
+    """Return the source prior (K,) from calibrated held-out predictions (n, K) and training counts (K,).
 
-    Calibration and overfitting flatten or sharpen the prior that outputs carry, so the training prior is first raised
-    to the power that fits the mean output, then pooled with it, each weighed by the rows it stands for. `weight` (n,)
-    says how much each row counts, where held-out rows have another class mix than training had.
+    Calibration and overfitting flatten or sharpen the prior that predictions imply. So the training prior is first
+    raised to the power that fits the mean prediction, and then both are averaged by their numbers of samples. `weight`
+    (n,) are the weights of held-out samples whose class shares differ from those of training.
     """
     share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
     n, mean, log_counts = 1.0 / (share @ share), share @ rows, np.log(counts)
@@ -97,12 +97,11 @@ def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> 
 
 
 def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *, ridge: float) -> Vector:
-    """Return the source prior (K,) that calibrated held-out outputs (n, K) carry, given training counts (K,).
+    """Return the source prior (K,) that calibrated held-out predictions (n, K) imply, given training counts (K,).
 
-    A class whose bias was free, as Σp(1−p) labels' worth against `ridge` says, carries the held-out rows' own mix, and
-    the mean output is exactly that. A class whose bias was held back carries what training gave it; there training
-    counts and mean output are pooled, as far as the mean is noise: beside CERTAIN, or beside what biases differ by if
-    that is less, as 1/`ridge`, their variance, says.
+    If the bias of a class was free (Σp(1−p) labels are many against `ridge`), predictions imply the held-out prior, and
+    that is their mean. If the bias was held back, they imply the training prior, and training counts and mean are
+    pooled: as far as the mean is noise, relative to CERTAIN, or to the variance 1/`ridge` of biases if that is less.
     """
     share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
     mean = share @ rows
@@ -116,7 +115,7 @@ def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *,
 
 
 def as_rows(counts: Vector, caller: str, name: str = "counts") -> Vector:
-    """Return training rows of each class (K,); shares, which have no number of rows, are taken for very many."""
+    """Return training samples per class (K,); shares, which have no number of samples, count as very many."""
     total = float(counts.sum())
     if total < 1 - SHARE_SUM_ERROR:
         fail(caller, name, "be training samples of each class, or shares that sum to 1", f"a sum of {total:.6g}")
@@ -124,10 +123,10 @@ def as_rows(counts: Vector, caller: str, name: str = "counts") -> Vector:
 
 
 def tilt_of(labels: Labels, counts: Vector) -> Vector | None:
-    """Return how many times its training share each class has among held-out labels (K,); None if that may be chance.
+    """Return label shares over training shares (K,) of held-out labels; None if they may differ by chance.
 
-    Both are samples, so a class's rows would fall to either as all rows do. The squared differences are summed so that
-    classes of which less than a row is expected count little.
+    Under chance, all samples of a class are equally likely to be held out. The squared differences are summed so that
+    classes with less than one expected sample count little.
     """
     label_counts, n, total = np.bincount(labels, minlength=len(counts)), len(labels), counts.sum()
     held, rows = n / (n + total), label_counts + counts

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reprior._check import check_choice
 from reprior._types import Acts
 from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.verdict import ON_REJECT
 from reprior.model.acting import Evidence, describe
 from reprior.model.label_shift import MAX_LOG_EVIDENCE
 from reprior.state import Saved, refuse, take
@@ -48,8 +49,6 @@ class Watch(Saved):
     def __init__(
         self, pipeline: Pipeline, *, on_reject: str = "scale", evidence: Evidence | None = None, n_batches: int = 0
     ) -> None:
-        from reprior.pipelines.pipeline import ON_REJECT
-
         self.pipeline, self.n_batches = pipeline, n_batches
         self.on_reject = check_choice(on_reject, "watch", "on_reject", ON_REJECT)
         self.evidence = Evidence() if evidence is None else evidence

@@ -11,7 +11,7 @@ from reprior._types import Checks, Interval, Labels, Matrix, Status
 from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, diagnose
 from reprior.assess.sentences import Sentence, sentences
-from reprior.batch.finish import ModelSpread
+from reprior.batch.driver import ModelSpread
 from reprior.batch.registry import METHODS
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups

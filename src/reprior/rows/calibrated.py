@@ -30,9 +30,9 @@ FEW_FOR_BIASES = 10
 class Calibrator(Saved):
     """A fitted calibrator, softmax(scale·x + bias); call it on `proba` (n, K), or by name on `logits` (n, K).
 
-    `scale` and `bias` (K,); `floor` is the probability that zeros, and whatever lies below it, are taken for; `n` rows
-    were fitted, with mean log-likelihood `log_likelihood` if they had labels. `of_logits`: what it is called on are
-    logits, without saying so each time. `ridge` is what held its biases back.
+    `scale` and `bias` are (K,). Probabilities below `floor` are raised to it. `n` samples were fitted, with the mean
+    log-likelihood `log_likelihood` if they had labels. With `of_logits` it takes logits in place of probabilities.
+    `ridge` is the penalty on its biases.
     """
 
     KIND = "calibrator"
@@ -58,7 +58,7 @@ class Calibrator(Saved):
         return out
 
     def of_block(self, block: Matrix, *, logits: bool | None = None) -> Matrix:
-        """Return rows (n, K), which the caller has checked, calibrated, as float64: each row by itself, bit for bit."""
+        """Return rows (n, K), which the caller has checked, calibrated, as float64; other rows never change a row."""
         k, out = len(self.scale), np.empty(block.shape)
         parameters = np.zeros((3, width(k)))
         parameters[0, :k], parameters[1, :k], parameters[2, :k] = self.scale, 1.0, self.bias
@@ -68,7 +68,7 @@ class Calibrator(Saved):
         return out
 
     def undone(self, rows: Matrix) -> Matrix:
-        """Return probabilities (n, K) that it makes these of."""
+        """Return the probabilities (n, K) before calibration."""
         logs, each = np.log(np.maximum(rows, SMALLEST_NORMAL)) - self.bias, 1 / self.scale
         logs -= (logs @ each / each.sum())[:, None]  # what a softmax leaves open: rows were centred, then scaled
         logs *= each
@@ -78,9 +78,8 @@ class Calibrator(Saved):
     def left_out(self, rows: Matrix, y: Labels) -> Matrix:
         """Return calibrated held-out probabilities (n, K), each as if biases had been fitted without its row.
 
-        Rows that helped to fit the biases look better than new ones, by half a point of accuracy or coverage with ten
-        rows a class. One Newton step a row: it moved the bias of a class by what was missing there, over the curvature
-        of the fit.
+        Samples that the biases were fitted to look better than new ones, by half a point of accuracy or coverage with
+        ten samples per class. One Newton step per sample undoes it: residual over curvature of the fit.
         """
         rows = np.asarray(rows, np.float64)
         curve = (rows * (1 - rows)).sum(axis=0) + self.ridge

@@ -15,7 +15,7 @@ from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered
 from reprior.rows.keys import Codes
-from reprior.rows.labelled import LabelledBlocks, some_blocks
+from reprior.rows.labelled import LabelledBlocks, SomeBlocks
 
 Index = NDArray[np.int64]
 
@@ -97,7 +97,7 @@ class GroupedRows:
         if isinstance(raw, ArrayBlocks):
             rows: Blocks = ArrayBlocks(raw.array[here])
         else:
-            rows = some_blocks(raw, np.isin(np.arange(len(self.codes)), here))
+            rows = SomeBlocks(raw, np.isin(np.arange(len(self.codes)), here))
         if isinstance(target, LabelledBlocks) and (target.labels[here] >= 0).any():
             return LabelledBlocks(rows, target.labels[here], None if target.weights is None else target.weights[here])
         return rows

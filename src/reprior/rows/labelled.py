@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,21 +55,15 @@ class SomeBlocks(View):
 
     raw: Blocks
     kept: NDArray[np.bool_]
-    before: Labels = field(repr=False)
 
     def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
-        kept, before = self.kept, self.before
+        kept, before = self.kept, np.concatenate([[0], np.cumsum(self.kept)])
 
         def of_block(first: int, block: Matrix) -> S:
             here = kept[first : first + len(block)]
             return fn(int(before[first]), block if here.all() else np.ascontiguousarray(block[here]))
 
         return map_numbered(self.raw, of_block)
-
-
-def some_blocks(raw: Blocks, kept: NDArray[np.bool_]) -> SomeBlocks:
-    """Return the rows that are `kept` (n,)."""
-    return SomeBlocks(raw, kept, np.concatenate([[0], np.cumsum(kept)]))
 
 
 def taken_rows(raw: Blocks, wanted: NDArray[np.bool_]) -> Matrix:
@@ -109,7 +103,7 @@ def put_in(shares: Vector, target: LabelledBlocks, source_prior: Vector) -> Vect
     n, counts = len(target.labels), np.bincount(y, minlength=len(shares))
     weights = np.maximum(shares, 1e-200) / source_prior
     every = e_step(target.raw, weights).counts
-    rest = np.maximum(every - e_step(some_blocks(target.raw, target.labels >= 0), weights).counts, 0.0)
+    rest = np.maximum(every - e_step(SomeBlocks(target.raw, target.labels >= 0), weights).counts, 0.0)
     rest = shares * np.divide(rest, every, out=np.zeros(len(shares)), where=every > 0)
     left = rest.sum()
     rest = rest * ((n - len(y)) / left) if left > 0 else shares * (n - len(y))

@@ -131,7 +131,7 @@ def correlation(target: Blocks, prior: Vector, source_prior: Vector, n: float) -
 
 
 def physical_memory() -> float:
-    """Return the bytes of memory that the machine has, infinity if the system does not say."""
+    """Return the bytes of memory that the machine has, infinity if it is unknown."""
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):

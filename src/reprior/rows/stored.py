@@ -1,4 +1,4 @@
-"""What bytes say of a source and a calibrator: one form, whether a pipeline, a stream or an alarm is saved."""
+"""How bytes hold a source and a calibrator: one form for pipelines, streams and alarms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_DIRECTIONS = 64  # of moments, in bytes that are accepted
 
 
 def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-    """Return the fields for `encode` that tell these parts of a source, and a calibrator."""
+    """Return the fields for `encode` that hold these parts of a source, and a calibrator."""
     fields = {part: getattr(source, part) for part in parts}
     fields["proba"], fields["y"] = fields.pop("heldout", None) or (None, None)
     if error := fields.pop("error", None):
