@@ -281,7 +281,7 @@ def test_the_state_of_a_stream_is_exported(tmp_path):
 
 
 def test_the_log_holds_no_stack_trace(caplog):
-    from reprior.service.logs import Json, Text
+    from reprior.service.errors import Json, Text
 
     try:
         raise ZeroDivisionError("a secret of /srv/app")

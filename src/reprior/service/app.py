@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -14,36 +15,37 @@ from starlette.responses import Response
 from starlette.routing import Match, Router
 
 from reprior._check import InputError
-from reprior.service import inference, intake
+from reprior.service import intake
 from reprior.service.access import INGESTS
-from reprior.service.errors import Missing, StoreError
+from reprior.service.errors import Missing, StoreError, place
 from reprior.service.hub import Hub
+from reprior.service.outgoing import Forwarder, deliver
 from reprior.service.request_checks import HEADERS, Message, RequestChecks, Scope
 from reprior.service.routes import routes
 from reprior.service.sample_posts import post_samples, send_whole
 from reprior.service.settings import Settings
 from reprior.service.store import Store
-from reprior.service.supervise import place
-from reprior.service.webhook import deliver
 from reprior.service.wire import CODES, drain, error_body, error_response
 
 log = logging.getLogger("reprior.service")
-OPEN_ENDED = {"get_events"}  # whose duration says nothing about the server
+OPEN_ENDED = "get_events"  # its duration says nothing about the server
+SAMPLES = re.compile(r"/streams/[^/]+/samples")
+OF_STREAM = re.compile(r"/(?:streams|v2/models)/([^/]+)")  # an address that names a stream
+SENTENCES = {404: "There is nothing at this address.", 405: "This address does not take this method."}
 
 
-def expected(error: Exception) -> Response:
-    """Return the answer for an error: an expected error's own sentence, no detail of another one."""
+def answer_to(error: Exception) -> Response:
+    """Return the answer to an error: an expected error's own sentence, no detail of another one."""
     response = error_response(error)
     if response is not None:
         return response
+    status, headers, sentence = 500, None, "Internal error. The server's log has the details."
     if isinstance(error, HTTPException):
-        sentences = {404: "There is nothing at this address.", 405: "This address does not take this method."}
-        text = sentences.get(error.status_code, str(error.detail))
-        return Response(error_body(error.status_code, text), error.status_code, error.headers,
-                        media_type="application/json")  # fmt: skip
-    log.error("unexpected %s", place(error))
-    body = error_body(500, "Internal error. The server's log has the details.")
-    return Response(body, 500, media_type="application/json")
+        status, headers = error.status_code, error.headers
+        sentence = SENTENCES.get(status, str(error.detail))
+    else:
+        log.error("unexpected %s", place(error))
+    return Response(error_body(status, sentence), status, headers, media_type="application/json")
 
 
 class App:
@@ -60,30 +62,23 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
-        self.hub = self.hub or open_hub(self.settings)
-        self.forwarder = inference.Forwarder(self.hub)
-        self.hub.on_fatal = self.on_fatal
-        self.hub.start()
-        for name, work in self._work():
-            self.hub.tasks.start(name, work)
+        self.hub = hub = self.hub or open_hub(self.settings)
+        self.forwarder = Forwarder(hub)
+        hub.on_fatal = self.on_fatal
+        hub.start()
+        hub.tasks.start("webhook", partial(deliver, hub))
+        hub.tasks.start("stale streams", hub.alarms.watch)
+        hub.tasks.start("forward", self.forwarder.run)
+        for number, url in enumerate(self.settings.intakes, 1):
+            hub.tasks.start(f"intake {number}", partial(intake.run, hub, url))
+        if self.settings.demo:
+            from reprior.service.demo import feed
+
+            hub.tasks.start("demo", partial(feed, hub))
         try:
             yield
         finally:
-            await self.hub.stop()
-
-    def _work(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
-        """Return what runs beside the requests, by name."""
-        assert self.hub is not None
-        hub, settings = self.hub, self.settings
-        work: list[tuple[str, Callable[[], Awaitable[None]]]] = [
-            ("webhook", partial(deliver, hub)), ("stale streams", hub.alarms.watch), ("forward", self.forwarder.run),
-        ]  # fmt: skip
-        work += [(f"intake {k}", partial(intake.run, hub, url)) for k, url in enumerate(settings.intakes, 1)]
-        if settings.demo:
-            from reprior.service.demo import feed
-
-            work.append(("demo", partial(feed, hub)))
-        return work
+            await hub.stop()
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -107,7 +102,7 @@ class App:
             self._checks.check(scope)
             if b"%2f" in scope.get("raw_path", b"").lower():
                 raise Missing("A name in an address must not contain a slash, not even encoded.")
-            if path.endswith("/samples") and scope["method"] == "POST" and is_samples(path):  # past the router
+            if scope["method"] == "POST" and SAMPLES.fullmatch(path):  # past the router
                 scope["endpoint"] = post_samples
                 kind, body = await post_samples(self.hub, scope, receive)
                 status = 200
@@ -119,20 +114,20 @@ class App:
             if not status:
                 await response(scope, receive, sending)
         endpoint = getattr(scope.get("endpoint"), "__name__", "none")
-        if endpoint not in OPEN_ENDED:
+        if endpoint != OPEN_ENDED:
             self.hub.counters.request(endpoint, status, time.perf_counter() - begun)
 
     async def _refusal(self, error: Exception, scope: Scope, receive: Any) -> Response:
         """Return the answer for an error, once the client has sent its body: it would not read the answer before."""
-        response = expected(error)
+        response = answer_to(error)
         if response.status_code == 405:
             response.headers["Allow"] = self._allowed(scope)
         if response.status_code != 408 and not scope.get("body_read"):
             await drain(receive, self.settings.limits.body_seconds)
         assert self.hub is not None
-        path: str = scope["path"]
-        if scope["method"] == "POST" and path.endswith(INGESTS):
-            name = stream_in(scope)
+        if scope["method"] == "POST" and scope["path"].endswith(INGESTS):
+            named = OF_STREAM.match(scope["path"])
+            name = named[1] if named else scope.get("event_stream")
             reason = CODES.get(response.status_code, "error")
             self.hub.counters.refuse(name if name in self.hub.streams else "", reason, str(error))
         return response
@@ -141,20 +136,6 @@ class App:
         """Return the methods that an address takes; one of its routes alone does not know the others."""
         fits = [route for route in self._router.routes if route.matches(scope)[0] != Match.NONE]
         return ", ".join(sorted({method for route in fits for method in getattr(route, "methods", ())}))
-
-
-def is_samples(path: str) -> bool:
-    """Return whether an address is /streams/{name}/samples."""
-    parts = path.split("/")
-    return len(parts) == 4 and parts[1] == "streams" and bool(parts[2])
-
-
-def stream_in(scope: Scope) -> str:
-    """Return the stream that an address or an event names, as far as the request got."""
-    parts = scope["path"].split("/")
-    if parts[1:2] == ["streams"] and len(parts) > 2:
-        return str(parts[2])
-    return str(scope.get("event_stream") or (parts[3] if parts[1:3] == ["v2", "models"] and len(parts) > 3 else ""))
 
 
 def open_hub(settings: Settings) -> Hub:

@@ -103,11 +103,9 @@ def check_file(db: Path, as_json: bool) -> int:
     from reprior.service.upkeep import check
 
     report = check(db)
-    if as_json:
-        click.echo(json.dumps({"sound": not report.problems, "wrong": report.problems, "held": report.rows}))
-    else:
-        click.echo("\n".join(report.problems) or f"{db.name} is sound.")
-        click.echo(listed(report.rows))
+    sound = "\n".join(report.problems) or f"{db.name} is sound."
+    about = {"sound": not report.problems, "wrong": report.problems, "held": report.rows}
+    click.echo(json.dumps(about) if as_json else f"{sound}\n{listed(report.rows)}")
     return 1 if report.problems else 0
 
 
@@ -176,10 +174,8 @@ def settings_of(options: dict[str, Any]) -> Any:
     return Settings(
         db=options["db"], access=Access(tokens),
         hosts=(*LOOPBACK, *hosts) if here or hosts else (), public_url=options["public_url"], proxies=options["proxy"],
-        limits=Limits(body=options["max_body"], classes=options["max_classes"], streams=options["max_streams"],
-                      clients=options["max_clients"], rate=options["max_rate"]),
-        retention=Retention(history=options["keep_history"] * 86_400, clients=options["keep_clients"] * 86_400,
-                            rows=options["keep_rows"] * 86_400),
+        limits=Limits(**{kind: options[f"max_{kind}"] for kind in ("body", "classes", "streams", "clients", "rate")}),
+        retention=Retention(**{kind: options[f"keep_{kind}"] * 86_400 for kind in ("history", "clients", "rows")}),
         stale_after=options["stale_after"], webhook=options["webhook"],
         webhook_private=options["allow_private_webhook"], webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"),
         forward=options["forward"], demo=options["demo"], intakes=options["intake"],
@@ -190,31 +186,27 @@ def settings_of(options: dict[str, Any]) -> Any:
 def serve(options: dict[str, Any]) -> int:
     """Run the server until it is told to stop."""
     import tempfile
+    from contextlib import ExitStack
 
-    from reprior.service import logs
     from reprior.service.app import open_hub
+    from reprior.service.errors import log_to_stderr
     from reprior.service.intake import check_address, check_package
     from reprior.service.server import make
 
     for url in options["intake"]:
         check_package(check_address(url))
-    folder = None
-    if options["db"] is None:
-        if not options["demo"]:
-            fail("serve", "--db", "name the database file", "nothing",
-                 remedy="`reprior serve --demo` needs none")  # fmt: skip
-        folder = tempfile.TemporaryDirectory(prefix="reprior-")
-        options["db"] = Path(folder.name) / "demo.db"
-    settings = settings_of(options)
-    try:
-        listening = listen(options["host"], options["port"])
-        with listening, logs.to_stderr(options["log_format"], options["log_level"]):
-            # the file and the address are ours before uvicorn starts: it would answer with a stack trace
-            server = make(settings, options["host"], options["port"], hub=open_hub(settings))
-            run(server, listening, options)
-    finally:
-        if folder:
-            folder.cleanup()
+    with ExitStack() as stack:
+        if options["db"] is None:
+            if not options["demo"]:
+                fail("serve", "--db", "name the database file", "nothing",
+                     remedy="`reprior serve --demo` needs none")  # fmt: skip
+            options["db"] = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reprior-"))) / "demo.db"
+        settings = settings_of(options)
+        listening = stack.enter_context(listen(options["host"], options["port"]))
+        stack.enter_context(log_to_stderr(options["log_format"], options["log_level"]))
+        # the file and the address are ours before uvicorn starts: it would answer with a stack trace
+        server = make(settings, options["host"], options["port"], hub=open_hub(settings))
+        run(server, listening, options)
     return 0 if server.started and not server.failed else 1
 
 

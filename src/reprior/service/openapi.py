@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 NUMBER, TEXT, FLAG, LIST = ({"type": kind} for kind in ("number", "string", "boolean", "array"))
@@ -61,119 +62,110 @@ DEFINITION = closed(
     heldout=closed(("proba", "y"), proba=ROWS, dtype={"enum": ["f4", "f8"]}, y=LIST),
 )  # fmt: skip
 TENSOR = schema(("name", "shape", "datatype"), name=TEXT, shape=WHOLES, datatype=TEXT, data=LIST)
+SAMPLES = closed(("proba",), proba=ROWS, dtype=DTYPE, correct=FLAG, ids=IDS, **OFFSET)
+LABELS = closed(("y",), proba={"anyOf": [ROWS, {"type": "null"}]}, ids=IDS, dtype=DTYPE, y=LIST, **OFFSET)
+PACKED = (DEFINITION, SAMPLES, LABELS)  # bodies that may be msgpack too
 
 
-def parameter(name: str, where: str, value: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": where, "schema": value} | ({"required": True} if where == "path" else {})
+class Operation(NamedTuple):
+    """What one method of an address does; one with a `body` writes."""
+
+    summary: str
+    answer: dict[str, Any] | None = None
+    body: dict[str, Any] | None = None
+    query: dict[str, Any] | None = None
+    errors: tuple[str, ...] = ()  # beside those that any operation may give
+    kind: str = JSON
+
+    def described(self, in_path: list[str]) -> dict[str, Any]:
+        """Return the operation as OpenAPI has it; `in_path` are the parameters in its address."""
+        codes = {"400", "401", "405", "421", "429", *self.errors}
+        codes |= {"404", "409"} if in_path else set()
+        codes |= {"403", "408", "413", "415", "503"} if self.body is not None else set()
+        refused = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
+        done = {"description": "Done.", "content": {self.kind: {} if self.answer is None else {"schema": self.answer}}}
+        made: dict[str, Any] = {
+            "summary": self.summary, "security": [{}, {"bearer": []}],
+            "responses": dict.fromkeys(("200", "201") if self.body is DEFINITION else ("200",), done)
+            | {code: {"description": ERRORS[code], "content": refused} for code in sorted(codes)},
+            "parameters": [{"name": name, "in": "path", "schema": STREAM_NAME if name == "name" else WHOLE,
+                            "required": True} for name in in_path]
+            + [{"name": name, "in": "query", "schema": value} for name, value in (self.query or {}).items()],
+        }  # fmt: skip
+        if self.body is not None:
+            forms = {JSON: {"schema": self.body}} | ({MSGPACK: {"schema": {}}} if self.body in PACKED else {})
+            made["requestBody"] = {"required": True, "content": forms}
+        if self.body is DEFINITION:
+            made["x-also"] = "A saved pipeline or stream as application/octet-stream is accepted too."
+        return made
 
 
-def operation(
-    summary: str, answer: dict[str, Any] | None, *, body: dict[str, Any] | None = None, msgpack: bool = False,
-    query: dict[str, Any] | None = None, in_path: tuple[str, ...] = ("name",), errors: tuple[str, ...] = (),
-    kind: str = JSON, done: tuple[str, ...] = ("200",),
-) -> dict[str, Any]:  # fmt: skip
-    """Return one operation; one with a `body` writes. The errors that any operation may give are added."""
-    codes = {"400", "401", "405", "421", "429", *errors}
-    codes |= {"404", "409"} if in_path else set()
-    codes |= {"403", "408", "413", "415", "503"} if body is not None else set()
-    success = {"description": "Done.", "content": {kind: {} if answer is None else {"schema": answer}}}
-    refused = {"schema": {"$ref": "#/components/schemas/Error"}}
-    made: dict[str, Any] = {
-        "summary": summary, "security": [{}, {"bearer": []}],
-        "responses": dict.fromkeys(done, success)
-        | {code: {"description": ERRORS[code], "content": {JSON: refused}} for code in sorted(codes)},
-        "parameters": [parameter(name, "path", STREAM_NAME if name == "name" else WHOLE) for name in in_path]
-        + [parameter(name, "query", value) for name, value in (query or {}).items()],
-    }  # fmt: skip
-    if body is not None:
-        forms = {JSON: {"schema": body}} | ({MSGPACK: {"schema": {}}} if msgpack else {})
-        made["requestBody"] = {"required": True, "content": forms}
-    if body is DEFINITION:
-        made["x-also"] = "A saved pipeline or stream as application/octet-stream is accepted too."
-    return made
-
-
-def server_paths() -> dict[str, Any]:
-    """Return the paths that are about the server as a whole."""
-    listing = {"search": TEXT, "sort": {"enum": ["name", "alarm", "shift", "rate", "n", "seen"]},
-               "offset": between(0, 10**9), "limit": between(0, 200)}  # fmt: skip
-    return {
-        "/healthz": {"get": operation("Health of the server", schema(("ok",), ok=FLAG), in_path=(), errors=("503",))},
-        "/metrics": {"get": operation("Metrics for Prometheus", None, in_path=(), kind="text/plain")},
-        "/events": {"get": operation("Follow the server, and a stream", None, in_path=(), kind="text/event-stream",
-                                     query={"stream": TEXT}, errors=("404", "503"))},
-        "/streams": {"get": operation("List streams", schema(("total",), total=WHOLE, streams=LIST), in_path=(),
-                                      query=listing)},
-        "/overview": {"get": operation("The whole server at a glance", schema(streams=WHOLE), in_path=())},
-        "/audit": {"get": operation("Who did what, newest first", schema(("entries",), entries=LIST), in_path=(),
-                                    query={"stream": TEXT, "limit": between(1, 1000)})},
-        "/openapi.json": {"get": operation("This description", schema(), in_path=())},
-    }  # fmt: skip
-
-
-def stream_paths() -> dict[str, Any]:
-    """Return the paths that are about one stream."""
-    samples = closed(("proba",), proba=ROWS, dtype=DTYPE, correct=FLAG, ids=IDS, **OFFSET)
-    labels = closed(("y",), proba={"anyOf": [ROWS, {"type": "null"}]}, ids=IDS, dtype=DTYPE, y=LIST, **OFFSET)
-    past = {"from": {"type": "number", "minimum": 0}, "to": {"type": "number", "minimum": 0},
-            "points": between(2, 2000), "top": between(0, 50), "classes": TEXT, "heat": {"enum": [0, 1]}}  # fmt: skip
-    history = schema(("t", "n", "prior"), t=NUMBERS, n=WHOLES, classes=WHOLES, prior=ROWS, lower=ROWS, upper=ROWS,
-                     shift=NUMBERS)  # fmt: skip
-    made: dict[str, Any] = {"body": DEFINITION, "msgpack": True, "done": ("200", "201")}
-    stream = "/streams/{name}"
-    return {
-        stream: {
-            "put": operation("Make a stream", STREAM, **made),
-            "get": operation("Read a stream", STREAM, query={"diagnosis": {"enum": [0, 1]}}),
-            "delete": operation("Remove a stream", schema(deleted=TEXT), body=closed(("confirm",), confirm=TEXT)),
-        },
-        f"{stream}/samples": {"post": operation("Learn rows", ANSWER, body=samples, msgpack=True)},
-        f"{stream}/labels": {"post": operation("Learn late labels", ANSWER, body=labels, msgpack=True)},
-        f"{stream}/versions": {
-            "post": operation("Begin a new model version", STREAM, query={"by": TEXT}, **made),
-            "get": operation("Model versions, newest first", schema(("versions",), versions=LIST)),
-        },
-        f"{stream}/state": {"get": operation("The stream as bytes", None, kind="application/octet-stream")},
-        f"{stream}/history": {"get": operation("The prior over time", history, query=past)},
-        f"{stream}/alarms": {"get": operation("Alarms, newest first", schema(("alarms",), alarms=LIST))},
-        f"{stream}/alarms/{{id}}/acknowledge": {"post": operation(
-            "Acknowledge an alarm", schema(id=WHOLE, by=TEXT), in_path=("name", "id"),
-            body=closed(("by",), **PERSON, next={"enum": ["restart", "accept"]}))},
-        f"{stream}/silence": {"post": operation(
-            "Hold back messages about a stream", schema(("silence",), silence={"type": ["object", "null"]}),
-            body=closed(("by", "seconds"), **PERSON, seconds=between(0, 31622400, "number")))},
-    }  # fmt: skip
-
-
-def inference_paths() -> dict[str, Any]:
-    """Return the paths that model servers and their clients use."""
-    tensors = {"type": "array", "items": TENSOR, "minItems": 1, "maxItems": 1}
-    body = schema(("inputs",), inputs=tensors, id=TEXT, parameters={"type": "object"})
-    model = {
-        "": {"get": operation("Describe a stream as a model", schema(name=TEXT))},
-        "/ready": {"get": operation("Readiness of a stream", schema(ready=FLAG))},
-        "/infer": {"post": operation("Learn samples and return them corrected", schema(model_name=TEXT, outputs=LIST),
-                                     body=body)},
-    }  # fmt: skip
-    return {
-        "/events/cloudevents": {"post": operation("Take an event of KServe's payload logger",
-                                                  schema(("taken",), taken=FLAG), body={}, in_path=(),
-                                                  errors=("404",))},
-        "/v2": {"get": operation("Describe the server", schema(name=TEXT), in_path=())},
-        "/v2/health/live": {"get": operation("Alive?", schema(live=FLAG), in_path=())},
-        "/v2/health/ready": {"get": operation("Ready?", schema(ready=FLAG), in_path=(), errors=("503",))},
-        **{f"/v2/models/{{name}}{which}{end}": about for which in ("", "/versions/1") for end, about in model.items()},
-    }  # fmt: skip
+SERVER = {
+    "GET /healthz": Operation("Health of the server", schema(("ok",), ok=FLAG), errors=("503",)),
+    "GET /metrics": Operation("Metrics for Prometheus", kind="text/plain"),
+    "GET /events": Operation("Follow the server, and a stream", query={"stream": TEXT}, errors=("404", "503"),
+                             kind="text/event-stream"),
+    "GET /streams": Operation("List streams", schema(("total",), total=WHOLE, streams=LIST), query={
+        "search": TEXT, "sort": {"enum": ["name", "alarm", "shift", "rate", "n", "seen"]},
+        "offset": between(0, 10**9), "limit": between(0, 200)}),
+    "GET /overview": Operation("The whole server at a glance", schema(streams=WHOLE)),
+    "GET /audit": Operation("Who did what, newest first", schema(("entries",), entries=LIST),
+                            query={"stream": TEXT, "limit": between(1, 1000)}),
+    "GET /openapi.json": Operation("This description", schema()),
+    "POST /events/cloudevents": Operation("Take an event of KServe's payload logger", schema(("taken",), taken=FLAG),
+                                          body={}, errors=("404",)),
+    "GET /v2": Operation("Describe the server", schema(name=TEXT)),
+    "GET /v2/health/live": Operation("Alive?", schema(live=FLAG)),
+    "GET /v2/health/ready": Operation("Ready?", schema(ready=FLAG), errors=("503",)),
+}  # fmt: skip
+OF_STREAM = {
+    "PUT ": Operation("Make a stream", STREAM, DEFINITION),
+    "GET ": Operation("Read a stream", STREAM, query={"diagnosis": {"enum": [0, 1]}}),
+    "DELETE ": Operation("Remove a stream", schema(deleted=TEXT), closed(("confirm",), confirm=TEXT)),
+    "POST /samples": Operation("Learn rows", ANSWER, SAMPLES),
+    "POST /labels": Operation("Learn late labels", ANSWER, LABELS),
+    "POST /versions": Operation("Begin a new model version", STREAM, DEFINITION, {"by": TEXT}),
+    "GET /versions": Operation("Model versions, newest first", schema(("versions",), versions=LIST)),
+    "GET /state": Operation("The stream as bytes", kind="application/octet-stream"),
+    "GET /history": Operation(
+        "The prior over time",
+        schema(("t", "n", "prior"), t=NUMBERS, n=WHOLES, classes=WHOLES, prior=ROWS, lower=ROWS, upper=ROWS,
+               shift=NUMBERS),
+        query={"from": {"type": "number", "minimum": 0}, "to": {"type": "number", "minimum": 0},
+               "points": between(2, 2000), "top": between(0, 50), "classes": TEXT, "heat": {"enum": [0, 1]}}),
+    "GET /alarms": Operation("Alarms, newest first", schema(("alarms",), alarms=LIST)),
+    "POST /alarms/{id}/acknowledge": Operation("Acknowledge an alarm", schema(id=WHOLE, by=TEXT),
+                                               closed(("by",), **PERSON, next={"enum": ["restart", "accept"]})),
+    "POST /silence": Operation("Hold back messages about a stream",
+                               schema(("silence",), silence={"type": ["object", "null"]}),
+                               closed(("by", "seconds"), **PERSON, seconds=between(0, 31622400, "number"))),
+}  # fmt: skip
+OF_MODEL = {
+    "GET ": Operation("Describe a stream as a model", schema(name=TEXT)),
+    "GET /ready": Operation("Readiness of a stream", schema(ready=FLAG)),
+    "POST /infer": Operation(
+        "Learn samples and return them corrected", schema(model_name=TEXT, outputs=LIST),
+        schema(("inputs",), inputs={"type": "array", "items": TENSOR, "minItems": 1, "maxItems": 1}, id=TEXT,
+               parameters={"type": "object"})),
+}  # fmt: skip
 
 
 def openapi() -> dict[str, Any]:
     """Return the whole description."""
+    paths: dict[str, Any] = {}
+    below = {"": SERVER, "/streams/{name}": OF_STREAM, "/v2/models/{name}": OF_MODEL,
+             "/v2/models/{name}/versions/1": OF_MODEL}  # fmt: skip
+    for start, operations in below.items():
+        for where, operation in operations.items():
+            method, end = where.split(" ")
+            path = start + end
+            paths.setdefault(path, {})[method.lower()] = operation.described(re.findall(r"{(\w+)}", path))
     about = "Follow streams of predicted probabilities: estimate the class prior and correct samples."
-    bearer = {"type": "http", "scheme": "bearer"}
     error = closed(("error", "code", "status"), error=TEXT, code=TEXT, status=WHOLE)
     return {
         "openapi": "3.1.0",
         "info": {"title": "reprior", "version": version("reprior"), "description": about},
-        "paths": server_paths() | stream_paths() | inference_paths(),
-        "components": {"schemas": {"Error": error}, "securitySchemes": {"bearer": bearer}},
+        "paths": paths,
+        "components": {"schemas": {"Error": error},
+                       "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
     }  # fmt: skip
