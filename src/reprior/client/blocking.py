@@ -77,7 +77,8 @@ class Client:
         self.problem: str | None = None  # why the last attempt failed; None if it succeeded
         self._classes: dict[str, Classes] = {}  # of the streams asked for
         self._reached = False  # whether the service has ever answered
-        self._path, self._token, self._sleep = parts.path.rstrip("/"), token, sleep
+        self._path, self._sleep = parts.path.rstrip("/"), sleep
+        self._login = {} if token is None else {"Authorization": f"Bearer {token}"}
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=self.timeout)
         self._lock = threading.RLock()
@@ -313,32 +314,30 @@ class Client:
 
     def _ask(self, method: str, path: str, body: bytes | None = None, kind: str = JSON) -> Any:
         """Return the answer to a request that may be repeated without harm, after as many attempts as it takes."""
-        headers = {"Accept": MSGPACK if kind == MSGPACK else JSON}
-        headers |= {"Content-Type": kind} if body is not None else {}
-        headers |= {"Authorization": f"Bearer {self._token}"} if self._token is not None else {}
-        started, pause, attempts = time.monotonic(), FIRST_PAUSE, 0
+        headers = {"Accept": MSGPACK if kind == MSGPACK else JSON, **self._login}
+        if body is not None:
+            headers["Content-Type"] = kind
+        started, pause, first = time.monotonic(), FIRST_PAUSE, True
         patience = PATIENCE if self.patience is None else self.patience
         with self._lock:
             while True:
-                attempts += 1
                 reply = self._attempt(method, self._path + path, body, headers)
-                self._reached = self._reached or bool(reply.status)
                 if 200 <= reply.status < 300:
                     self.problem = None
                     return self._read(reply)
                 problem = self.problem = reply.sentence()
-                if not self._reached and reply.unreachable:
+                if reply.status and not self._repeats(reply.status):
+                    raise ServiceError(problem, reply.status, uncounted=first)
+                if reply.unreachable and not self._reached:
                     problem += " Start the service with `reprior serve`, or correct the address."
                     patience = AT_FIRST if self.patience is None else self.patience
-                if reply.status and not self._repeats(reply.status):
-                    raise ServiceError(problem, reply.status, uncounted=attempts == 1)
                 asked = reply.headers.get("retry-after", "")
                 wait = min(float(asked), LONGEST_PAUSE) if asked.isdigit() else pause
                 wait *= random.uniform(0.5, 1.0)  # clients of a server that comes back do not all come at once
                 if time.monotonic() + wait > started + patience:
                     raise ServiceError(f"Given up after {patience:g} seconds. {problem}", reply.status)
                 self._sleep(wait)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause, first = min(2 * pause, LONGEST_PAUSE), False
 
     def _repeats(self, status: int) -> bool:
         """Return whether a request that was answered with this status is sent again."""
@@ -355,7 +354,9 @@ class Client:
                 # the service may have refused the body before it had read all of it: look for its answer
             response = self._connection.getresponse()
             headers = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, response.read(), headers)
+            reply = Reply(response.status, response.read(), headers)
+            self._reached = True
+            return reply
         except (OSError, http.client.HTTPException) as error:  # no word of whether the post was counted
             self._connection.close()
             problem = f"{self.url} does not answer ({type(error).__name__}: {error})."
