@@ -141,19 +141,18 @@ class Alarms:
 
     # streams from which nothing comes
 
-    def stale_seconds(self, served: ServedStream, now: float) -> float | None:
-        """Return for how long a stream that should be heard of has been silent, None if that is not too long."""
+    def _is_stale(self, served: ServedStream, now: float) -> bool:
         most = served.definition.stale_after
         most = self._hub.settings.stale_after if most is None else most
         silent = now - max(served.last_post, self._hub.started)  # what came while the server was down nobody knows
-        return now - served.last_post if most and served.stream.n and silent > most else None
+        return bool(most and served.stream.n and silent > most)
 
     async def watch(self) -> None:
         """Raise an alarm for every stream that falls silent, until the server stops."""
         while True:
             now = self._hub.clock()
             for served in self._hub.present():
-                if served.watch.stale is None and self.stale_seconds(served, now) is not None:
+                if served.watch.stale is None and self._is_stale(served, now):
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
                     self._hub.mark(served)
