@@ -188,7 +188,6 @@ def serve(options: dict[str, Any]) -> int:
     import tempfile
     from contextlib import ExitStack
 
-    from reprior.service.app import open_hub
     from reprior.service.errors import log_to_stderr
     from reprior.service.intake import check_address, check_package
     from reprior.service.server import make
@@ -205,8 +204,8 @@ def serve(options: dict[str, Any]) -> int:
         listening = stack.enter_context(listen(options["host"], options["port"]))
         stack.enter_context(log_to_stderr(options["log_format"], options["log_level"]))
         # the file and the address are ours before uvicorn starts: it would answer with a stack trace
-        server = make(settings, options["host"], options["port"], hub=open_hub(settings))
-        run(server, listening, options)
+        server = make(settings, options["host"], options["port"])
+        run(server, listening, settings.access, options)
     return 0 if server.started and not server.failed else 1
 
 
@@ -237,7 +236,7 @@ def reload_tokens(access: Any, options: dict[str, Any]) -> None:
     log.info("tokens reloaded: %s", ", ".join(f"{token.name} ({token.role})" for token in tokens) or "none")
 
 
-def run(server: Any, listening: socket.socket, options: dict[str, Any]) -> None:
+def run(server: Any, listening: socket.socket, access: Any, options: dict[str, Any]) -> None:
     """Run a server; once it listens, print where."""
     import asyncio
     import gc
@@ -251,7 +250,7 @@ def run(server: Any, listening: socket.socket, options: dict[str, Any]) -> None:
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
         if hasattr(signal, "SIGHUP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, server.access, options)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, access, options)
         if server.started:
             host = options["host"]
             shown = f"[{host}]" if ":" in host else host

@@ -196,6 +196,15 @@ async def get_versions(hub: Hub, request: Request) -> dict[str, Any]:
     return {"versions": await hub.workers.read(hub.store.versions, served.id)}
 
 
+async def get_state(hub: Hub, request: Request) -> Response:
+    """Return a stream with all that it has learned, as bytes that `reprior.load` and PUT take."""
+    return Response(stream_of(hub, request).stream.to_bytes(), media_type="application/octet-stream")
+
+
+async def get_alarms(hub: Hub, request: Request) -> dict[str, Any]:
+    return {"alarms": await hub.alarms.listed(stream_of(hub, request))}
+
+
 def few(values: Vector | Matrix) -> Any:
     """Return numbers as float32: they print in a third of the space."""
     return np.ascontiguousarray(values, np.float32)

@@ -1,11 +1,26 @@
-"""The service's description for machines, OpenAPI 3.1, written by hand; tests hold it to the routes."""
+"""The HTTP interface: every address, what answers it, and its description for machines (OpenAPI 3.1)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
+from functools import wraps
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from reprior.service import changes, inference, views
+from reprior.service.hub import Hub
+from reprior.service.metrics import get_metrics
+from reprior.service.sample_posts import post_samples
+from reprior.service.wire import answer, hub_of
+
+STATIC = Path(__file__).parent / "static"
 JSON, MSGPACK = "application/json", "application/msgpack"
 NUMBER, TEXT, FLAG, LIST = ({"type": kind} for kind in ("number", "string", "boolean", "array"))
 WHOLE = {"type": "integer", "minimum": 0}
@@ -38,7 +53,7 @@ def closed(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
     return schema(required, **properties) | {"additionalProperties": False}
 
 
-def between(low: int, high: int, kind: str = "integer") -> dict[str, Any]:
+def between(low: int, high: float, kind: str = "integer") -> dict[str, Any]:
     return {"type": kind, "minimum": low, "maximum": high}
 
 
@@ -67,9 +82,18 @@ LABELS = closed(("y",), proba={"anyOf": [ROWS, {"type": "null"}]}, ids=IDS, dtyp
 PACKED = (DEFINITION, SAMPLES, LABELS)  # bodies that may be msgpack too
 
 
-class Operation(NamedTuple):
-    """What one method of an address does; one with a `body` writes."""
+async def get_page(hub: Hub, request: Request) -> Response:
+    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
+
+async def get_openapi(hub: Hub, request: Request) -> dict[str, Any]:
+    return openapi()
+
+
+class Operation(NamedTuple):
+    """What answers one method of an address, and how it is described; one with a `body` writes."""
+
+    work: Callable[..., Awaitable[Any]]  # takes the hub and the request, and returns an object or an answer
     summary: str
     answer: dict[str, Any] | None = None
     body: dict[str, Any] | None = None
@@ -100,66 +124,74 @@ class Operation(NamedTuple):
         return made
 
 
-SERVER = {
-    "GET /healthz": Operation("Health of the server", schema(("ok",), ok=FLAG), errors=("503",)),
-    "GET /metrics": Operation("Metrics for Prometheus", kind="text/plain"),
-    "GET /events": Operation("Follow the server, and a stream", query={"stream": TEXT}, errors=("404", "503"),
-                             kind="text/event-stream"),
-    "GET /streams": Operation("List streams", schema(("total",), total=WHOLE, streams=LIST), query={
-        "search": TEXT, "sort": {"enum": ["name", "alarm", "shift", "rate", "n", "seen"]},
-        "offset": between(0, 10**9), "limit": between(0, 200)}),
-    "GET /overview": Operation("The whole server at a glance", schema(streams=WHOLE)),
-    "GET /audit": Operation("Who did what, newest first", schema(("entries",), entries=LIST),
-                            query={"stream": TEXT, "limit": between(1, 1000)}),
-    "GET /openapi.json": Operation("This description", schema()),
-    "POST /events/cloudevents": Operation("Take an event of KServe's payload logger", schema(("taken",), taken=FLAG),
-                                          body={}, errors=("404",)),
-    "GET /v2": Operation("Describe the server", schema(name=TEXT)),
-    "GET /v2/health/live": Operation("Alive?", schema(live=FLAG)),
-    "GET /v2/health/ready": Operation("Ready?", schema(ready=FLAG), errors=("503",)),
+OF_SERVER = {
+    "GET /healthz": Operation(views.health, "Health of the server", schema(("ok",), ok=FLAG), errors=("503",)),
+    "GET /metrics": Operation(get_metrics, "Metrics for Prometheus", kind="text/plain"),
+    "GET /events": Operation(views.get_events, "Follow the server, and a stream", query={"stream": TEXT},
+                             errors=("404", "503"), kind="text/event-stream"),
+    "GET /streams": Operation(
+        views.get_streams, "List streams", schema(("total",), total=WHOLE, streams=LIST),
+        query={"search": TEXT, "sort": {"enum": list(views.ORDERS)}, "offset": between(0, 10**9),
+               "limit": between(0, views.MOST_STREAMS)}),
+    "GET /overview": Operation(views.get_overview, "The whole server at a glance", schema(streams=WHOLE)),
+    "GET /audit": Operation(views.get_audit, "Who did what, newest first", schema(("entries",), entries=LIST),
+                            query={"stream": TEXT, "limit": between(1, views.MOST_ENTRIES)}),
+    "GET /openapi.json": Operation(get_openapi, "This description", schema()),
+    "POST /events/cloudevents": Operation(inference.post_event, "Take an event of KServe's payload logger",
+                                          schema(("taken",), taken=FLAG), body={}, errors=("404",)),
+    "GET /v2": Operation(inference.server_about, "Describe the server", schema(name=TEXT)),
+    "GET /v2/health/live": Operation(inference.server_live, "Alive?", schema(live=FLAG)),
+    "GET /v2/health/ready": Operation(inference.server_ready, "Ready?", schema(ready=FLAG), errors=("503",)),
 }  # fmt: skip
 OF_STREAM = {
-    "PUT ": Operation("Make a stream", STREAM, DEFINITION),
-    "GET ": Operation("Read a stream", STREAM, query={"diagnosis": {"enum": [0, 1]}}),
-    "DELETE ": Operation("Remove a stream", schema(deleted=TEXT), closed(("confirm",), confirm=TEXT)),
-    "POST /samples": Operation("Learn rows", ANSWER, SAMPLES),
-    "POST /labels": Operation("Learn late labels", ANSWER, LABELS),
-    "POST /versions": Operation("Begin a new model version", STREAM, DEFINITION, {"by": TEXT}),
-    "GET /versions": Operation("Model versions, newest first", schema(("versions",), versions=LIST)),
-    "GET /state": Operation("The stream as bytes", kind="application/octet-stream"),
+    "PUT ": Operation(changes.put_stream, "Make a stream", STREAM, DEFINITION),
+    "GET ": Operation(views.get_stream, "Read a stream", STREAM, query={"diagnosis": {"enum": [0, 1]}}),
+    "DELETE ": Operation(changes.delete_stream, "Remove a stream", schema(deleted=TEXT),
+                         closed(("confirm",), confirm=TEXT)),
+    "POST /samples": Operation(post_samples, "Learn rows", ANSWER, SAMPLES),  # `App` calls it past the router
+    "POST /labels": Operation(changes.post_labels, "Learn late labels", ANSWER, LABELS),
+    "POST /versions": Operation(changes.post_version, "Begin a new model version", STREAM, DEFINITION, {"by": TEXT}),
+    "GET /versions": Operation(views.get_versions, "Model versions, newest first",
+                               schema(("versions",), versions=LIST)),
+    "GET /state": Operation(views.get_state, "The stream as bytes", kind="application/octet-stream"),
     "GET /history": Operation(
-        "The prior over time",
+        views.get_history, "The prior over time",
         schema(("t", "n", "prior"), t=NUMBERS, n=WHOLES, classes=WHOLES, prior=ROWS, lower=ROWS, upper=ROWS,
                shift=NUMBERS),
         query={"from": {"type": "number", "minimum": 0}, "to": {"type": "number", "minimum": 0},
-               "points": between(2, 2000), "top": between(0, 50), "classes": TEXT, "heat": {"enum": [0, 1]}}),
-    "GET /alarms": Operation("Alarms, newest first", schema(("alarms",), alarms=LIST)),
-    "POST /alarms/{id}/acknowledge": Operation("Acknowledge an alarm", schema(id=WHOLE, by=TEXT),
-                                               closed(("by",), **PERSON, next={"enum": ["restart", "accept"]})),
-    "POST /silence": Operation("Hold back messages about a stream",
-                               schema(("silence",), silence={"type": ["object", "null"]}),
-                               closed(("by", "seconds"), **PERSON, seconds=between(0, 31622400, "number"))),
+               "points": between(2, views.MOST_POINTS), "top": between(0, views.MOST_LINES), "classes": TEXT,
+               "heat": {"enum": [0, 1]}}),
+    "GET /alarms": Operation(views.get_alarms, "Alarms, newest first", schema(("alarms",), alarms=LIST)),
+    "POST /alarms/{id:int}/acknowledge": Operation(
+        changes.acknowledge, "Acknowledge an alarm", schema(id=WHOLE, by=TEXT),
+        closed(("by",), **PERSON, next={"enum": ["restart", "accept"]})),
+    "POST /silence": Operation(
+        changes.silence, "Hold back messages about a stream",
+        schema(("silence",), silence={"type": ["object", "null"]}),
+        closed(("by", "seconds"), **PERSON, seconds=between(0, changes.LONGEST_SILENCE, "number"))),
 }  # fmt: skip
 OF_MODEL = {
-    "GET ": Operation("Describe a stream as a model", schema(name=TEXT)),
-    "GET /ready": Operation("Readiness of a stream", schema(ready=FLAG)),
+    "GET ": Operation(inference.get_model, "Describe a stream as a model", schema(name=TEXT)),
+    "GET /ready": Operation(inference.model_ready, "Readiness of a stream", schema(ready=FLAG)),
     "POST /infer": Operation(
-        "Learn samples and return them corrected", schema(model_name=TEXT, outputs=LIST),
+        inference.post_infer, "Learn samples and return them corrected", schema(model_name=TEXT, outputs=LIST),
         schema(("inputs",), inputs={"type": "array", "items": TENSOR, "minItems": 1, "maxItems": 1}, id=TEXT,
                parameters={"type": "object"})),
+}  # fmt: skip
+OPERATIONS = {
+    (method, start + end): operation
+    for start, below in {"": OF_SERVER, "/streams/{name}": OF_STREAM, "/v2/models/{name}": OF_MODEL,
+                         "/v2/models/{name}/versions/1": OF_MODEL}.items()
+    for where, operation in below.items() for method, end in [where.split(" ")]
 }  # fmt: skip
 
 
 def openapi() -> dict[str, Any]:
-    """Return the whole description."""
+    """Return the description of every operation."""
     paths: dict[str, Any] = {}
-    below = {"": SERVER, "/streams/{name}": OF_STREAM, "/v2/models/{name}": OF_MODEL,
-             "/v2/models/{name}/versions/1": OF_MODEL}  # fmt: skip
-    for start, operations in below.items():
-        for where, operation in operations.items():
-            method, end = where.split(" ")
-            path = start + end
-            paths.setdefault(path, {})[method.lower()] = operation.described(re.findall(r"{(\w+)}", path))
+    for (method, path), operation in OPERATIONS.items():
+        shown = path.replace(":int", "")
+        paths.setdefault(shown, {})[method.lower()] = operation.described(re.findall(r"{(\w+)}", shown))
     about = "Follow streams of predicted probabilities: estimate the class prior and correct samples."
     error = closed(("error", "code", "status"), error=TEXT, code=TEXT, status=WHOLE)
     return {
@@ -169,3 +201,20 @@ def openapi() -> dict[str, Any]:
         "components": {"schemas": {"Error": error},
                        "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
     }  # fmt: skip
+
+
+def routes() -> list[Any]:
+    """Return every operation as a route for Starlette, with the page and its files."""
+
+    def endpoint(work: Callable[..., Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
+        @wraps(work)
+        async def answered(request: Request) -> Response:
+            value = await work(hub_of(request), request)
+            return value if isinstance(value, Response) else answer(value)
+
+        return answered
+
+    return [
+        Route("/", endpoint(get_page)), Mount("/static", StaticFiles(directory=STATIC)),
+        *(Route(path, endpoint(operation.work), methods=[method]) for (method, path), operation in OPERATIONS.items()),
+    ]  # fmt: skip

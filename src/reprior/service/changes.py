@@ -1,42 +1,22 @@
-"""The routes of the service, and those of them that change something; each takes the hub and the request."""
+"""Requests that change something: streams are made, renewed and deleted, labels learned, alarms dealt with."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import wraps
-from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
 
 from reprior._check import check_choice, check_number, fail
-from reprior.service import inference, recipes, views
+from reprior.service import recipes, views
 from reprior.service.definition import Recipe
 from reprior.service.hub import Hub
-from reprior.service.metrics import get_metrics
-from reprior.service.openapi import openapi
 from reprior.service.posts import Post
 from reprior.service.receipts import check_seq
-from reprior.service.sample_posts import post_samples
 from reprior.service.views import stream_of
-from reprior.service.wire import answer, hub_of, kind_of, parse, read_body, read_object, wants_msgpack
+from reprior.service.wire import answer, kind_of, parse, read_body, read_object, wants_msgpack
 
-STATIC = Path(__file__).parent / "static"
 LONGEST_SILENCE = 366 * 86_400.0  # seconds
-
-
-async def get_page(hub: Hub, request: Request) -> Response:
-    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
-
-
-async def get_openapi(hub: Hub, request: Request) -> dict[str, Any]:
-    return openapi()
-
-
-# one stream
 
 
 async def recipe_in(hub: Hub, request: Request, caller: str, beside: tuple[str, ...] = ()) -> Recipe:
@@ -86,11 +66,6 @@ async def delete_stream(hub: Hub, request: Request) -> dict[str, Any]:
     return {"deleted": name}
 
 
-async def get_state(hub: Hub, request: Request) -> Response:
-    """Return a stream with all that it has learned, as bytes that `reprior.load` and PUT take."""
-    return Response(stream_of(hub, request).stream.to_bytes(), media_type="application/octet-stream")
-
-
 async def post_labels(hub: Hub, request: Request) -> Response:
     body = await read_object(request, "labels", ("proba", "ids", "dtype", "y", "client", "seq"))
     client, seq = check_seq(body.get("client"), body.get("seq"))
@@ -99,16 +74,9 @@ async def post_labels(hub: Hub, request: Request) -> Response:
     return answer(learned.fields(), packed=wants_msgpack(request.headers.get("accept", ""), kind_of(request)))
 
 
-# its alarms
-
-
 def address(request: Request) -> str:
     """Return the address that a request came from."""
     return request.client.host if request.client else ""
-
-
-async def get_alarms(hub: Hub, request: Request) -> dict[str, Any]:
-    return {"alarms": await hub.alarms.listed(stream_of(hub, request))}
 
 
 async def read_person(request: Request, caller: str, more: str) -> dict[str, Any]:
@@ -132,45 +100,3 @@ async def silence(hub: Hub, request: Request) -> dict[str, Any]:
     seconds = check_number(body.get("seconds"), "silence", "seconds", low=0, high=LONGEST_SILENCE)
     about = {"until": hub.clock() + seconds, "by": body["by"], "note": body["note"]}
     return {"silence": await hub.alarms.silence(request.path_params["name"], about, address(request))}
-
-
-STREAM, MODEL, VERSION = "/streams/{name}", "/v2/models/{name}", "/v2/models/{name}/versions/1"
-READS = {
-    "/": get_page, "/healthz": views.health, "/metrics": get_metrics, "/openapi.json": get_openapi,
-    "/overview": views.get_overview, "/audit": views.get_audit, "/events": views.get_events,
-    "/streams": views.get_streams, STREAM: views.get_stream, f"{STREAM}/history": views.get_history,
-    f"{STREAM}/state": get_state, f"{STREAM}/versions": views.get_versions, f"{STREAM}/alarms": get_alarms,
-    "/v2": inference.server_about, "/v2/health/live": inference.server_live,
-    "/v2/health/ready": inference.server_ready, MODEL: inference.get_model, f"{MODEL}/ready": inference.model_ready,
-    VERSION: inference.get_model, f"{VERSION}/ready": inference.model_ready,
-}  # fmt: skip
-POSTS = {
-    f"{STREAM}/samples": post_samples,  # called by `App` past the router; here for the methods of the address
-    f"{STREAM}/labels": post_labels, f"{STREAM}/versions": post_version,
-    f"{STREAM}/alarms/{{id:int}}/acknowledge": acknowledge, f"{STREAM}/silence": silence,
-    "/events/cloudevents": inference.post_event, f"{MODEL}/infer": inference.post_infer,
-    f"{VERSION}/infer": inference.post_infer,
-}  # fmt: skip
-
-
-def endpoint(work: Callable[[Hub, Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint for Starlette that answers with what `work` returns: an object, or an answer."""
-
-    @wraps(work)
-    async def answered(request: Request) -> Response:
-        value = await work(hub_of(request), request)
-        return value if isinstance(value, Response) else answer(value)
-
-    return answered
-
-
-def routes() -> list[Any]:
-    """Return every route of the service."""
-    by_method: dict[str, dict[str, Any]] = {
-        "GET": READS, "POST": POSTS, "PUT": {STREAM: put_stream}, "DELETE": {STREAM: delete_stream},
-    }  # fmt: skip
-    return [
-        *(Route(path, endpoint(work), methods=[method]) for method, works in by_method.items()
-          for path, work in works.items()),
-        Mount("/static", StaticFiles(directory=STATIC)),
-    ]  # fmt: skip
