@@ -19,14 +19,13 @@ import reprior as rp
 from reprior.service import hub as hub_module
 from reprior.service import outgoing, served, supervise
 from reprior.service import server as server_module
-from reprior.service.access import Access, Token
 from reprior.service.definition import Recipe
 from reprior.service.errors import StoreError, Unavailable
 from reprior.service.hub import Hub
 from reprior.service.posts import Post
 from reprior.service.served import ServedStream
 from reprior.service.server import Background
-from reprior.service.settings import Clock, Limits, Retention, Settings
+from reprior.service.settings import Clock, Limits, Retention, Settings, Token
 from reprior.service.store import Store
 from reprior.service.upkeep import check
 
@@ -261,8 +260,8 @@ def test_the_usual_limit_of_clients_is_far_away():
 
 @pytest.mark.parametrize("wrong", ["large", "token", "host"])
 def test_a_refusal_arrives_while_the_client_still_sends(tmp_path, wrong):
-    access = Access([Token("admin", "ann", "secret-token")]) if wrong == "token" else Access()
-    settings = Settings(tmp_path / "s.db", access=access, hosts=("127.0.0.1",),
+    tokens = [Token("admin", "ann", "secret-token")] if wrong == "token" else []
+    settings = Settings(tmp_path / "s.db", tokens=tokens, hosts=("127.0.0.1",),
                         limits=Limits(body=(1 if wrong == "large" else 32) << 20))  # fmt: skip
     body = b'{"proba": [' + b" " * (40 << 20)
     headers = {"Content-Type": "application/json"} | ({"Host": "elsewhere"} if wrong == "host" else {})

@@ -142,7 +142,7 @@ def listed(held: dict[str, int]) -> str:
 
 def tokens_of(options: dict[str, Any]) -> list[Any]:
     """Return the tokens of the options, the files and the environment."""
-    from reprior.service.access import check_token, read_tokens
+    from reprior.service.settings import check_token, read_tokens
 
     tokens = []
     for role, text, file, option in (
@@ -160,7 +160,6 @@ def settings_of(options: dict[str, Any]) -> Any:
     """Return the settings that the options describe."""
     from urllib.parse import urlsplit
 
-    from reprior.service.access import Access
     from reprior.service.request_checks import LOOPBACK
     from reprior.service.settings import Limits, Retention, Settings
 
@@ -172,7 +171,7 @@ def settings_of(options: dict[str, Any]) -> Any:
         fail("serve", "--public-url", "be like https://HOST/PATH", options["public_url"])
     hosts = [name.lower() for name in (*options["allow_host"], public.hostname or "") if name]
     return Settings(
-        db=options["db"], access=Access(tokens),
+        db=options["db"], tokens=tokens,
         hosts=(*LOOPBACK, *hosts) if here or hosts else (), public_url=options["public_url"], proxies=options["proxy"],
         limits=Limits(**{kind: options[f"max_{kind}"] for kind in ("body", "classes", "streams", "clients", "rate")}),
         retention=Retention(**{kind: options[f"keep_{kind}"] * 86_400 for kind in ("history", "clients", "rows")}),
@@ -205,7 +204,7 @@ def serve(options: dict[str, Any]) -> int:
         stack.enter_context(log_to_stderr(options["log_format"], options["log_level"]))
         # the file and the address are ours before uvicorn starts: it would answer with a stack trace
         server = make(settings, options["host"], options["port"])
-        run(server, listening, settings.access, options)
+        run(server, listening, settings.tokens, options)
     return 0 if server.started and not server.failed else 1
 
 
@@ -219,7 +218,7 @@ def listen(host: str, port: int) -> socket.socket:
         return fail("serve", "--host, --port", "be an address that can be listened at", f"{host}:{port} ({reason})")
 
 
-def reload_tokens(access: Any, options: dict[str, Any]) -> None:
+def reload_tokens(current: list[Any], options: dict[str, Any]) -> None:
     """Read the token files again; if they cannot be used, the tokens stay as they are."""
     import logging
 
@@ -229,14 +228,14 @@ def reload_tokens(access: Any, options: dict[str, Any]) -> None:
     except InputError as error:
         log.error("tokens not reloaded: %s", error)
         return
-    if access.tokens and not tokens:
+    if current and not tokens:
         log.error("tokens not reloaded: there would be none")
         return
-    access.tokens = tuple(tokens)
+    current[:] = tokens
     log.info("tokens reloaded: %s", ", ".join(f"{token.name} ({token.role})" for token in tokens) or "none")
 
 
-def run(server: Any, listening: socket.socket, access: Any, options: dict[str, Any]) -> None:
+def run(server: Any, listening: socket.socket, tokens: list[Any], options: dict[str, Any]) -> None:
     """Run a server; once it listens, print where."""
     import asyncio
     import gc
@@ -250,7 +249,7 @@ def run(server: Any, listening: socket.socket, access: Any, options: dict[str, A
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
         if hasattr(signal, "SIGHUP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, access, options)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, tokens, options)
         if server.started:
             host = options["host"]
             shown = f"[{host}]" if ":" in host else host

@@ -24,12 +24,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from reprior._check import InputError
 from reprior.service import intake
-from reprior.service.access import INGESTS
 from reprior.service.api import routes
 from reprior.service.errors import Missing, StoreError, place
 from reprior.service.hub import Hub
 from reprior.service.outgoing import Forwarder, deliver
-from reprior.service.request_checks import HEADERS, Message, RequestChecks, Scope
+from reprior.service.request_checks import HEADERS, INGESTS, Message, RequestChecks, Scope
 from reprior.service.sample_posts import post_samples, send_whole
 from reprior.service.settings import Settings
 from reprior.service.store import Store
