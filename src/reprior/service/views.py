@@ -46,21 +46,17 @@ def stream_of(hub: Hub, request: Request) -> ServedStream:
     return hub.get(request.path_params["name"])
 
 
-def number(query: Mapping[str, str], name: str, default: float, low: float, high: float, **rule: bool) -> float:
-    """Return a number of the query."""
-    text = query.get(name)
+def number(query: Mapping[str, str], name: str, default: float, low: float, high: float) -> Any:
+    """Return a number of the query, a whole one if the default is whole."""
+    text, whole = query.get(name), isinstance(default, int)
     if text is None:
         return default
     try:
         value = float(text)
     except ValueError:
         fail("GET", name, "be a number", repr(text)[:80])
-    return check_number(value, "GET", name, low=low, high=high, **rule)
-
-
-def whole(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """Return a whole number of the query."""
-    return int(number(query, name, default, low, high, whole=True))
+    value = check_number(value, "GET", name, low=low, high=high, whole=whole)
+    return int(value) if whole else value
 
 
 # the server as a whole
@@ -106,7 +102,7 @@ async def health(hub: Hub, _: Request) -> Response:
 async def get_audit(hub: Hub, request: Request) -> dict[str, Any]:
     """Return who did what, the newest first; entries outlive the stream they are about."""
     query = request.query_params
-    values = query.get("stream"), whole(query, "limit", 100, 1, MOST_ENTRIES)
+    values = query.get("stream"), number(query, "limit", 100, 1, MOST_ENTRIES)
     return {"entries": await hub.workers.read(hub.store.objects, AUDIT, values) if hub.store else []}
 
 
@@ -127,7 +123,7 @@ async def get_streams(hub: Hub, request: Request) -> dict[str, Any]:
     """Return the streams whose name holds a text, some of them in full."""
     query, now = request.query_params, hub.clock()
     search, order = query.get("search", "").casefold(), query.get("sort", "name")
-    offset, limit = whole(query, "offset", 0, 0, 10**9), whole(query, "limit", 50, 0, MOST_STREAMS)
+    offset, limit = number(query, "offset", 0, 0, 10**9), number(query, "limit", 50, 0, MOST_STREAMS)
     if order not in ORDERS:
         fail("GET", "sort", "be one of " + ", ".join(ORDERS), repr(order)[:80])
     fits = [served for served in hub.present() if search in served.name.casefold()]
@@ -218,8 +214,8 @@ async def get_history(hub: Hub, request: Request) -> dict[str, Any]:
     first = number(query, "from", last - 3600, 0, 1e11)
     if first >= last:
         fail("GET", "from", "lie before `to`", first)
-    points, top = whole(query, "points", 300, 2, MOST_POINTS), whole(query, "top", 8, 0, MOST_LINES)
-    heat = whole(query, "heat", 0, 0, 1) == 1
+    points, top = number(query, "points", 300, 2, MOST_POINTS), number(query, "top", 8, 0, MOST_LINES)
+    heat = number(query, "heat", 0, 0, 1) == 1
     if heat:
         points = max(2, min(points, HEAT_CELLS // k))
     shown = columns(query.get("classes"), served)
