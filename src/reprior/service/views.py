@@ -158,22 +158,25 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def state_of(served: ServedStream, now: float) -> dict[str, Any]:
+    """Return what changes of a stream from moment to moment."""
+    return {
+        "n": served.stream.n, "labels": served.labels, "version": served.version,
+        "seen": served.last_post if served.stream.n else None, "rate": round(served.activity.rate(now), 3),
+        "shift": served.shift(), "acts": served.stream.acts._asdict(), "alarm": alarm_of(served, now),
+    }  # fmt: skip
+
+
 async def detailed(hub: Hub, served: ServedStream, *, diagnosis: bool = True) -> dict[str, Any]:
     """Return all that is known of a stream now."""
-    method = served.stream.method
-    options = {name: plain(value) for name, value in chosen(method).items()}
-    interval = served.stream.interval()
-    now = hub.clock()
-    about = {
-        "name": served.name, "n": served.stream.n, "labels": served.labels, "classes": served.classes,
-        "named": served.definition.class_names is not None, "source": served.stream.source.prior,
-        "prior": served.stream.prior, "acts": served.stream.acts._asdict(),
+    method, interval, now = served.stream.method, served.stream.interval(), hub.clock()
+    about = state_of(served, now) | {
+        "name": served.name, "classes": served.classes, "named": served.definition.class_names is not None,
+        "source": served.stream.source.prior, "prior": served.stream.prior,
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
-        "method": method.name, "options": options, "created": served.created, "version": served.version,
-        "version_since": served.version_since,
-        "seen": served.last_post if served.stream.n else None, "rate": round(served.activity.rate(now), 3),
-        "shift": served.shift(), "alarm": alarm_of(served, now), "clients": len(served.receipts.offsets), "now": now,
-        "logits": served.stream.calibrator is not None and served.stream.calibrator.of_logits,
+        "method": method.name, "options": {name: plain(value) for name, value in chosen(method).items()},
+        "created": served.created, "version_since": served.version_since, "clients": len(served.receipts.offsets),
+        "logits": served.stream.calibrator is not None and served.stream.calibrator.of_logits, "now": now,
     }  # fmt: skip
     about["diagnosis"] = await hub.diagnoses.of(served) if diagnosis else None
     return about
@@ -219,12 +222,7 @@ async def get_history(hub: Hub, request: Request) -> dict[str, Any]:
     if heat:
         points = max(2, min(points, HEAT_CELLS // k))
     shown = columns(query.get("classes"), served)
-    rows: list[Any] = []
-    if hub.store:
-        rows = await hub.workers.read(hub.store.points, served.id, first, last, points)
-    behind = not rows or rows[-1][0] < int(1000 * served.last_post)
-    if served.stream.n and first <= served.last_post <= last and behind:
-        rows = [*rows[: points - 1], served.history_point(served.last_post)]
+    rows = await points_between(hub, served, first, last, points)
     priors, variances = (np.array([np.frombuffer(row[column], "<f4") for row in rows], np.float64).reshape(-1, k)
                          for column in (2, 3))  # fmt: skip
     if not shown and len(priors):  # those that moved most, in the range or against the source
@@ -237,6 +235,15 @@ async def get_history(hub: Hub, request: Request) -> dict[str, Any]:
         "prior": few(priors[:, shown]), "lower": few(lower), "upper": few(upper),
         "shift": few(np.abs(priors - source).sum(axis=1) / 2), **({"heat": heat_map(priors, source)} if heat else {}),
     }  # fmt: skip
+
+
+async def points_between(hub: Hub, served: ServedStream, first: float, last: float, most: int) -> list[Any]:
+    """Return points (t, n, prior, variance) of a time range, with the last samples, which may not be stored yet."""
+    rows = await hub.workers.read(hub.store.points, served.id, first, last, most) if hub.store else []
+    behind = not rows or rows[-1][0] < int(1000 * served.last_post)
+    if served.stream.n and first <= served.last_post <= last and behind:
+        rows = [*rows[: most - 1], served.history_point(served.last_post)]
+    return rows
 
 
 def heat_map(priors: Matrix, source: Vector) -> dict[str, Any]:
@@ -327,12 +334,8 @@ def stream_state(served: ServedStream, now: float) -> tuple[Any, ...]:
 
 
 def update(served: ServedStream, now: float) -> dict[str, Any]:
-    """Return what changes from moment to moment, in few digits."""
+    """Return what is new of a stream, in few digits."""
     interval = served.stream.interval()
-    return {
-        "t": now, "version": served.version, "n": served.stream.n,
-        "rate": round(served.activity.rate(now), 3), "shift": round(served.shift(), 5),
-        "prior": few(served.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
-        "acts": served.stream.acts._asdict(), "alarm": alarm_of(served, now), "labels": served.labels,
-        "seen": served.last_post,
+    return state_of(served, now) | {
+        "t": now, "prior": few(served.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
     }  # fmt: skip
