@@ -214,16 +214,16 @@ class Batches:
         return Held(columns, rows[good])
 
     def _hold(self, held: Held) -> int:
-        """Let rows wait, in parts of one post each, and return how many; the oldest go if too many wait."""
-        most, taken, over = self._most_at_once(held.rows), len(held.rows), 0
+        """Let rows wait, in parts of at most one batch, and return how many; the oldest go if too many wait."""
+        taken, over = len(held.rows), 0
         with self._changed:
             closed = self._closing
             if closed:
                 over, taken = taken, 0
             elif not self._held:
                 self._since = time.monotonic()
-            for first in range(0, taken, most):
-                self._held.append(Held(held.columns, held.rows[first : first + most]))
+            for first in range(0, taken, self.rows):
+                self._held.append(Held(held.columns, held.rows[first : first + self.rows]))
                 self._bytes += self._held[-1].size
             self._rows += taken
             while self._bytes > self.max_bytes and len(self._held) > 1:
@@ -234,10 +234,6 @@ class Batches:
         if over:
             self._drop(over, "The batches are closed." if closed else f"More than {self.max_bytes} bytes wait.")
         return taken
-
-    def _most_at_once(self, rows: Matrix) -> int:
-        """Return how many rows are sent in one post."""
-        return min(self.rows, self._sender.rows_at_once(rows))
 
     def _pop(self) -> Matrix:
         """Remove and return the oldest rows."""
@@ -304,14 +300,13 @@ class Batches:
         return None
 
     def _block(self) -> Held:
-        """Return the oldest rows with the next ones that fit into the same post."""
-        columns, most = self._held[0].columns, self._most_at_once(self._held[0].rows)
-        parts = [self._pop()]
+        """Return the oldest rows with the next ones that are alike and fit into the same batch."""
+        columns, parts = self._held[0].columns, [self._pop()]
         self._busy = len(parts[0])
         while self._held:
             after = self._held[0]
-            fits = after.columns == columns and after.rows.shape[1] == parts[0].shape[1]
-            if not fits or self._busy + len(after.rows) > most:
+            alike = after.columns == columns and after.rows.shape[1] == parts[0].shape[1]
+            if not alike or self._busy + len(after.rows) > self.rows:
                 break
             parts.append(self._pop())
             self._busy += len(parts[-1])

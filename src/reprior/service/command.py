@@ -15,6 +15,7 @@ from reprior._check import InputError, check_choice, fail
 LACKING = "`reprior serve` needs a web server. In the folder of reprior's source: pip install '.[serve]'"
 HERE = ("127.0.0.1", "::1", "localhost")
 FILE = click.Path(dir_okay=False, path_type=Path)
+SAME_NAMES = ("db", "public_url", "stale_after", "webhook", "forward", "demo", "metric_streams")  # as in `Settings`
 GARBAGE_OBJECTS = 20_000  # between two searches for garbage; with Python's 700 they take a tenth of a post's CPU time
 
 
@@ -171,14 +172,11 @@ def settings_of(options: dict[str, Any]) -> Any:
         fail("serve", "--public-url", "be like https://HOST/PATH", options["public_url"])
     hosts = [name.lower() for name in (*options["allow_host"], public.hostname or "") if name]
     return Settings(
-        db=options["db"], tokens=tokens,
-        hosts=(*LOOPBACK, *hosts) if here or hosts else (), public_url=options["public_url"], proxies=options["proxy"],
+        tokens=tokens, hosts=(*LOOPBACK, *hosts) if here or hosts else (), proxies=options["proxy"],
         limits=Limits(**{kind: options[f"max_{kind}"] for kind in ("body", "classes", "streams", "clients", "rate")}),
         retention=Retention(**{kind: options[f"keep_{kind}"] * 86_400 for kind in ("history", "clients", "rows")}),
-        stale_after=options["stale_after"], webhook=options["webhook"],
         webhook_private=options["allow_private_webhook"], webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"),
-        forward=options["forward"], demo=options["demo"], intakes=options["intake"],
-        metric_streams=options["metric_streams"],
+        intakes=options["intake"], **{name: options[name] for name in SAME_NAMES},
     )  # fmt: skip
 
 
