@@ -16,9 +16,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from reprior.client import Client
-from reprior.service.access import Access, Token
 from reprior.service.server import Background
-from reprior.service.settings import Limits, Settings
+from reprior.service.settings import Limits, Settings, Token
 
 HOSTILE = '<img src=x onerror="document.title=1">'
 
@@ -249,8 +248,8 @@ def test_a_page_holds_one_connection_and_only_while_it_is_seen(driver, tmp_path)
 
 
 def test_a_token_is_asked_for(driver, tmp_path):
-    tokens = Access([Token("admin", "ann", "write-token"), Token("read", "page", "read-token")])
-    with Background(Settings(tmp_path / "t.db", access=tokens)) as closed:
+    tokens = [Token("admin", "ann", "write-token"), Token("read", "page", "read-token")]
+    with Background(Settings(tmp_path / "t.db", tokens=tokens)) as closed:
         with Client(closed.url, token="write-token") as client:
             client.put("secret", [1, 1])
         driver.get(closed.url)

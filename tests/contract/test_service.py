@@ -24,16 +24,15 @@ from service_help import ALL, WHY, Process, free_port, points_at_most, replay, r
 import reprior as rp
 from reprior import datasets
 from reprior.client import Client, ServiceError
-from reprior.service.access import Access, Token
 from reprior.service.definition import EncodedRecipe, Recipe
 from reprior.service.hub import Hub
 from reprior.service.posts import Post
 from reprior.service.server import Background
-from reprior.service.settings import Clock, Limits, Retention, Settings
+from reprior.service.settings import Clock, Limits, Retention, Settings, Token
 from reprior.service.store import SPACINGS, Store
 from reprior.service.upkeep import check
 
-TOKENS = Access([Token("admin", "ann", "write-token-1"), Token("read", "page", "read-token-1")])
+TOKENS = [Token("admin", "ann", "write-token-1"), Token("read", "page", "read-token-1")]
 SOURCE = {"cat": 70, "dog": 20, "owl": 10}
 
 
@@ -418,7 +417,7 @@ def test_metrics_health_and_unknown_addresses(http, name):
 
 
 def test_tokens_are_asked_for_and_never_told(tmp_path):
-    settings = Settings(tmp_path / "t.db", access=TOKENS)
+    settings = Settings(tmp_path / "t.db", tokens=TOKENS)
     with Background(settings) as running, httpx.Client(base_url=running.url) as http:
 
         def bearer(token):

@@ -16,7 +16,7 @@ from service_help import CLASSES, Process, Sink, heldout, outputs, wait_for
 
 from reprior.client import Client
 from reprior.online.alarm import Alarm
-from reprior.service import alarms, webhook
+from reprior.service import alarms, outgoing
 from reprior.service.server import Background
 from reprior.service.settings import Settings
 from reprior.service.upkeep import check
@@ -30,7 +30,7 @@ def sink():
 
 
 def test_an_alarm_is_raised_sent_and_acknowledged(tmp_path, sink, monkeypatch):
-    monkeypatch.setattr(webhook, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(outgoing, "FIRST_PAUSE", 0.05)
     db = tmp_path / "s.db"
     settings = Settings(db, webhook=sink.url, webhook_private=True, point_seconds=0.05)
     with Background(settings) as running, Client(running.url) as client, httpx.Client(base_url=running.url) as http:
@@ -87,8 +87,8 @@ def test_an_alarm_is_raised_sent_and_acknowledged(tmp_path, sink, monkeypatch):
 
 
 def test_a_webhook_that_never_answers_is_given_up_and_said_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(webhook, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(webhook, "ATTEMPTS", 3)
+    monkeypatch.setattr(outgoing, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(outgoing, "ATTEMPTS", 3)
     settings = Settings(tmp_path / "s.db", webhook="http://127.0.0.1:9/secret-path", webhook_private=True)
     with Background(settings) as running, Client(running.url) as client:
         client.put("s", [1, 1], alarm={"exact": True, "run_length": 100.0})
@@ -242,7 +242,7 @@ def test_the_audit_outlives_the_stream(tmp_path, quick):
 
 
 def test_that_an_alarm_is_over_is_not_said_before_it_was_raised(tmp_path, monkeypatch):
-    monkeypatch.setattr(webhook, "FIRST_PAUSE", 0.3)
+    monkeypatch.setattr(outgoing, "FIRST_PAUSE", 0.3)
     late = Sink(500, 500)
     with Background(settings(tmp_path, late)) as running, Client(running.url) as client:
         client.put("s", [1, 1], alarm=ALARM)
@@ -255,7 +255,7 @@ def test_that_an_alarm_is_over_is_not_said_before_it_was_raised(tmp_path, monkey
 
 
 def test_a_silence_does_not_hold_back_that_an_alarm_is_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(webhook, "FIRST_PAUSE", 0.5)
+    monkeypatch.setattr(outgoing, "FIRST_PAUSE", 0.5)
     late = Sink(500)
     with Background(settings(tmp_path, late)) as running, Client(running.url) as client:
         client.put("s", [1, 1], alarm=ALARM)

@@ -17,17 +17,15 @@ from service_help import free_port, rows_of, wait_for
 
 import reprior as rp
 from reprior.service import hub as hub_module
-from reprior.service import served, supervise, webhook
+from reprior.service import outgoing, served, supervise
 from reprior.service import server as server_module
-from reprior.service.access import Access, Token
-from reprior.service.alarm_store import AlarmStore
 from reprior.service.definition import Recipe
 from reprior.service.errors import StoreError, Unavailable
 from reprior.service.hub import Hub
 from reprior.service.posts import Post
 from reprior.service.served import ServedStream
 from reprior.service.server import Background
-from reprior.service.settings import Clock, Limits, Retention, Settings
+from reprior.service.settings import Clock, Limits, Retention, Settings, Token
 from reprior.service.store import Store
 from reprior.service.upkeep import check
 
@@ -110,7 +108,7 @@ def test_metrics_are_there_when_the_file_cannot_be_read(tmp_path, monkeypatch):
         raise StoreError("The database file is damaged.")
 
     with Background(Settings(tmp_path / "s.db", webhook="http://127.0.0.1:9/", webhook_private=True)) as running:
-        monkeypatch.setattr(AlarmStore, "undelivered", fails)
+        monkeypatch.setattr(Store, "read", fails)
         text = httpx.get(f"{running.url}/metrics").text
         assert "reprior_storage_ok 1.0" in text
         assert "undelivered" not in text  # not known
@@ -160,7 +158,7 @@ def test_a_commit_task_that_ends_answers_who_waits_and_ends_the_server(tmp_path,
 @pytest.mark.parametrize("task", ["webhook", "history"])
 def test_a_task_that_ends_is_seen_and_started_again(tmp_path, monkeypatch, caplog, task):
     monkeypatch.setattr(supervise, "PAUSE", 0.01)
-    monkeypatch.setattr(webhook, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(outgoing, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(served, "POINT_SECONDS", 1.0)
     settings = Settings(tmp_path / "s.db", webhook="http://127.0.0.1:9/", webhook_private=True)
     with Background(settings) as running, httpx.Client(base_url=running.url) as http:
@@ -170,7 +168,7 @@ def test_a_task_that_ends_is_seen_and_started_again(tmp_path, monkeypatch, caplo
             http.post("/streams/s/samples", json={"proba": rows_of(1, 2).tolist()})
         with monkeypatch.context() as broken:
             if task == "webhook":
-                broken.setattr(AlarmStore, "due", lambda *_: 1 / 0)
+                broken.setattr(outgoing, "DUE", "SELECT nothing")
             else:
                 broken.setattr(ServedStream, "add_point", lambda *_: 1 / 0)
             said = wait_for(lambda: http.get("/healthz").json()["problems"])
@@ -262,8 +260,8 @@ def test_the_usual_limit_of_clients_is_far_away():
 
 @pytest.mark.parametrize("wrong", ["large", "token", "host"])
 def test_a_refusal_arrives_while_the_client_still_sends(tmp_path, wrong):
-    access = Access([Token("admin", "ann", "secret-token")]) if wrong == "token" else Access()
-    settings = Settings(tmp_path / "s.db", access=access, hosts=("127.0.0.1",),
+    tokens = [Token("admin", "ann", "secret-token")] if wrong == "token" else []
+    settings = Settings(tmp_path / "s.db", tokens=tokens, hosts=("127.0.0.1",),
                         limits=Limits(body=(1 if wrong == "large" else 32) << 20))  # fmt: skip
     body = b'{"proba": [' + b" " * (40 << 20)
     headers = {"Content-Type": "application/json"} | ({"Host": "elsewhere"} if wrong == "host" else {})

@@ -17,7 +17,7 @@ from service_help import Sink, outputs, wait_for
 
 import reprior as rp
 from reprior.client import Client
-from reprior.service import outgoing, webhook
+from reprior.service import outgoing
 from reprior.service.outgoing import check_target, forbidden
 from reprior.service.server import Background
 from reprior.service.settings import Settings
@@ -91,7 +91,7 @@ def test_a_name_is_checked_when_it_is_connected_to(sink):
 
 
 def test_a_refused_address_is_seen_in_health(tmp_path, sink, monkeypatch, caplog):
-    monkeypatch.setattr(webhook, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(outgoing, "FIRST_PAUSE", 0.01)
     settings = Settings(tmp_path / "s.db", webhook=sink.url.replace("127.0.0.1", "localhost"))
     with Background(settings) as running, Client(running.url) as client:
         client.put("s", [1, 1], alarm=ALARM)

@@ -15,7 +15,6 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,9 +44,8 @@ class Sender(Client):
         return status not in (*BAD_BLOCK, 404)
 
 
-@dataclass(slots=True)
-class Held:
-    """Rows (n, K) of one `add`, and the names of their columns, if any."""
+class Held(NamedTuple):
+    """Rows (n, K) that wait, and the names of their columns, if any."""
 
     columns: tuple[Any, ...] | None
     rows: Matrix
@@ -55,10 +53,6 @@ class Held:
     @property
     def size(self) -> int:
         return self.rows.nbytes + OVERHEAD
-
-    def continues(self, other: Held) -> bool:
-        """Return whether rows may be sent in one block with those of another `add`."""
-        return self.rows.shape[1] == other.rows.shape[1] and self.columns == other.columns
 
 
 class Batches:
@@ -117,9 +111,9 @@ class Batches:
         self._thread: threading.Thread | None = None
         self._classes: Classes | None = None  # of the stream, once the service has answered
         client = self._client
-        self._sender = Sender(client.url, token=client._token, name=f"{client.name}-{uuid.uuid4().hex[:8]}",
-                              timeout=client.timeout, max_body=client.max_body, sleep=self._pause)  # fmt: skip
-        self._sender.patience, self._sender._msgpack = math.inf, client._msgpack
+        self._sender = Sender(client.url, name=f"{client.name}-{uuid.uuid4().hex[:8]}", timeout=client.timeout,
+                              max_body=client.max_body, sleep=self._pause)  # fmt: skip
+        self._sender.patience, self._sender._msgpack, self._sender._login = math.inf, client._msgpack, client._login
 
     # what the application calls
 
@@ -134,17 +128,17 @@ class Batches:
         A row that is not valid is dropped alone.
         """
         try:
-            held, n_bad, reason = self._checked(proba)
-            if n_bad and self.strict:
-                raise InputError(reason)
+            names = None if self._classes is None else self._classes.names
+            columns, values, _ = frame_of(proba, names, "Batches.add") or (None, proba, ())
+            array = np.array(as_array(values, "Batches.add", "proba"))  # a copy: the caller may reuse its own
+            rows = check_matrix(array[None] if array.ndim == 1 else array, "Batches.add", "proba")
+            held = self._sendable(Held(None if columns is None else tuple(columns), rows), strict=self.strict)
         except Exception as error:  # an object that claims to be an array may raise anything
             if self.strict:
                 raise
             cannot = f"Batches.add: `proba` cannot be read ({type(error).__name__})."
             self._drop(1, str(error) if isinstance(error, InputError) else cannot)
             return 0
-        if n_bad:
-            self._drop(n_bad, reason)
         return self._hold(held) if len(held.rows) else 0
 
     def flush(self, timeout: float = 10.0) -> bool:
@@ -191,46 +185,62 @@ class Batches:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    # checks
-
-    def _checked(self, proba: Any) -> Sendable:
-        """Return the rows of one `add` that can be sent, as far as is known."""
-        names = None if self._classes is None else self._classes.names
-        columns, values, _ = frame_of(proba, names, "Batches.add") or (None, proba, ())
-        array = np.array(as_array(values, "Batches.add", "proba"))  # a copy: the caller may reuse its own
-        rows = check_matrix(array[None] if array.ndim == 1 else array, "Batches.add", "proba")
-        return sendable(Held(None if columns is None else tuple(columns), rows), self._classes)
-
     # what is held
 
+    def _sendable(self, held: Held, *, strict: bool = False) -> Held:
+        """Return the rows that the stream can take, in the order of its classes once these are known.
+
+        Rows that are no probabilities (or not finite, if the stream takes logits) are dropped, or refused if `strict`.
+        """
+        (columns, rows), classes = held, self._classes
+        if classes is not None:
+            rows = np.asarray(rows if columns is None else by_name(Frame(columns, rows), classes.names, "Batches.add"))
+            columns = None
+            if rows.shape[1] != classes.count:
+                rule = f"have {classes.count} columns, one per class of the stream"
+                fail("Batches.add", "proba", rule, rows.shape[1])
+        good = np.isfinite(rows).all(axis=1)
+        if classes is not None and not classes.logits:
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums = rows.sum(axis=1, dtype=np.float64)
+                good &= (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
+        if good.all():
+            return Held(columns, rows)
+        fault = row_fault(rows.astype(np.float64))
+        reason = f"must {fault.rule}; got {fault.value}" if fault else "must contain only finite numbers"
+        if strict:
+            raise InputError(f"Batches.add: `proba` {reason}.")
+        self._drop(int((~good).sum()), f"Batches.add: `proba` {reason}.")
+        return Held(columns, rows[good])
+
     def _hold(self, held: Held) -> int:
-        most = max(1, (self.max_bytes - OVERHEAD) // max(1, held.rows[:1].nbytes))
-        over = max(0, len(held.rows) - most)
-        held.rows, taken = held.rows[over:], len(held.rows)
+        """Let rows wait, in parts of at most one batch, and return how many; the oldest go if too many wait."""
+        taken, over = len(held.rows), 0
         with self._changed:
-            if self._closing:
+            closed = self._closing
+            if closed:
                 over, taken = taken, 0
-            else:
-                if not self._held:
-                    self._since = time.monotonic()
-                self._held.append(held)
-                self._rows += len(held.rows)
-                self._bytes += held.size
-                while self._bytes > self.max_bytes and len(self._held) > 1:
-                    over += self._pop()
+            elif not self._held:
+                self._since = time.monotonic()
+            for first in range(0, taken, self.rows):
+                self._held.append(Held(held.columns, held.rows[first : first + self.rows]))
+                self._bytes += self._held[-1].size
+            self._rows += taken
+            while self._bytes > self.max_bytes and len(self._held) > 1:
+                over += len(self._pop())
+            if not closed:
                 self._start()
                 self._changed.notify_all()
-            closed = self._closing
         if over:
             self._drop(over, "The batches are closed." if closed else f"More than {self.max_bytes} bytes wait.")
         return taken
 
-    def _pop(self) -> int:
-        """Remove the oldest rows; return how many they are."""
+    def _pop(self) -> Matrix:
+        """Remove and return the oldest rows."""
         oldest = self._held.popleft()
         self._bytes -= oldest.size
         self._rows -= len(oldest.rows)
-        return len(oldest.rows)
+        return oldest.rows
 
     def _start(self) -> None:
         if self._thread is None:
@@ -279,56 +289,47 @@ class Batches:
                         self._changed.notify_all()
 
     def _next(self) -> Held | None:
-        """Wait for the next block and return it; None when all is sent and `close` was called."""
+        """Wait for the next block of rows and return it; None after `close`, when nothing is held any more."""
         with self._changed:
-            while True:
+            while not self._closing:
                 left = self._since + self.seconds - time.monotonic()
-                if self._held and (self._due or self._closing or self._rows >= self.rows or left <= 0):
-                    break
-                if self._closing:
-                    return None
-                if not self._held:
-                    self._due = False
+                if self._held and (self._due or self._rows >= self.rows or left <= 0):
+                    return self._block()
+                self._due = self._due and bool(self._held)
                 self._changed.wait(left if self._held else None)
-            first, parts = self._held[0], []
-            most = min(self.rows, self._sender.rows_at_once(first.rows))
-            room = most
-            while room and self._held and self._held[0].continues(first):
-                rows = self._held[0].rows
-                parts.append(rows[:room])
-                room -= len(parts[-1])
-                self._pop()
-                if len(rows) > len(parts[-1]):  # the rest stays the oldest
-                    rest = Held(first.columns, rows[len(parts[-1]) :])
-                    self._held.appendleft(rest)
-                    self._bytes += rest.size
-                    self._rows += len(rest.rows)
-            self._busy = most - room
-            if self._held:
-                self._since = time.monotonic()
-            return Held(first.columns, np.concatenate(parts))
+        return None
+
+    def _block(self) -> Held:
+        """Return the oldest rows with the next ones that are alike and fit into the same batch."""
+        columns, parts = self._held[0].columns, [self._pop()]
+        self._busy = len(parts[0])
+        while self._held:
+            after = self._held[0]
+            alike = after.columns == columns and after.rows.shape[1] == parts[0].shape[1]
+            if not alike or self._busy + len(after.rows) > self.rows:
+                break
+            parts.append(self._pop())
+            self._busy += len(parts[-1])
+        self._since = time.monotonic()
+        return Held(columns, np.concatenate(parts))
 
     def _deliver(self, block: Held) -> None:
         """Send a block, whatever it takes; rows that the stream cannot take are dropped."""
         pause = FIRST_PAUSE
         while True:
             try:
-                classes = self._classes = self._sender.classes_of(self.stream)
-                held, n_bad, reason = sendable(block, classes)
-                if n_bad:
-                    self._drop(n_bad, reason)
-                if len(held.rows):
-                    self._sent(self._sender.send(self.stream, held.rows, correct=False), len(held.rows))
+                self._classes = self._sender.classes_of(self.stream)
+                rows = self._sendable(block).rows
+                if len(rows):
+                    self._sent(self._sender.send(self.stream, rows, correct=False), len(rows))
                 return
             except InputError as error:
-                self._drop(len(block.rows), str(error))
-                return
+                return self._drop(len(block.rows), str(error))
             except ServiceError as error:
                 self._classes = None  # the stream may be made again, with other classes
                 self._sender._classes.clear()
                 if error.status != 404:
-                    self._drop(len(block.rows), str(error))
-                    return
+                    return self._drop(len(block.rows), str(error))
             self._pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -336,52 +337,22 @@ class Batches:
         with self._changed:
             self.sent += rows
             self.dropped -= rows * self._abandoned  # `close` had given them up
-            again, self.error = self.error, None
-        if again is not None:
+        if self.error is not None:
             log.info("stream %s: the service takes rows again", self.stream)
+        self.error = None
         self._call(self._on_answer, answer)
 
     def _pause(self, seconds: float) -> None:
         """Wait before the next attempt, unless `close` says not to."""
-        with self._changed:
-            first, self.error = self.error is None, self._sender.problem
-            waiting, end = self.waiting, time.monotonic() + seconds
+        first, self.error = self.error is None, self._sender.problem
         if first:
-            log.warning("stream %s: %s %s rows wait.", self.stream, self.error, waiting)
+            log.warning("stream %s: %s %s rows wait.", self.stream, self.error, self.waiting)
+        end = time.monotonic() + seconds
         with self._changed:
             while not self._abandoned and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
             if self._abandoned:
                 raise Abandoned
-
-
-class Sendable(NamedTuple):
-    """Rows that a stream can take, how many others there were, and what is wrong with the first of them."""
-
-    held: Held
-    n_bad: int = 0
-    reason: str = ""
-
-
-def sendable(held: Held, classes: Classes | None) -> Sendable:
-    """Return finite rows, and only probabilities if the stream takes those, in the order of its `classes` if they are
-    known; rows of another number of classes are refused."""
-    rows, columns = held.rows, held.columns
-    if classes is not None:
-        rows = np.asarray(rows if columns is None else by_name(Frame(columns, rows), classes.names, "Batches.add"))
-        columns = None
-        if rows.shape[1] != classes.count:
-            fail("Batches.add", "proba", f"have {classes.count} columns, one per class of the stream", rows.shape[1])
-    good = np.isfinite(rows).all(axis=1)
-    if classes is not None and not classes.logits:
-        with np.errstate(invalid="ignore", over="ignore"):
-            sums = rows.sum(axis=1, dtype=np.float64)
-            good &= (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
-    if good.all():
-        return Sendable(Held(columns, rows))
-    fault = row_fault(rows.astype(np.float64))
-    reason = f"must {fault.rule}; got {fault.value}" if fault else "must contain only finite numbers"
-    return Sendable(Held(columns, rows[good]), int((~good).sum()), f"Batches.add: `proba` {reason}.")
 
 
 def renew_all() -> None:

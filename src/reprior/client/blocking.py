@@ -20,7 +20,7 @@ from reprior._check import check_int, check_matrix, check_number, fail, is_named
 from reprior._labels import same_rows
 from reprior._types import Matrix
 from reprior.client import bodies
-from reprior.client.bodies import BYTES, JSON, MSGPACK, Answer, Classes, Reply, ServiceError, at, plain
+from reprior.client.bodies import BYTES, JSON, MSGPACK, Answer, Classes, ServiceError, at, plain
 from reprior.rows.blocks import by_name
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class Client:
         self.problem: str | None = None  # why the last attempt failed; None if it succeeded
         self._classes: dict[str, Classes] = {}  # of the streams asked for
         self._reached = False  # whether the service has ever answered
-        self._path, self._token, self._sleep = parts.path.rstrip("/"), token, sleep
+        self._path, self._sleep = parts.path.rstrip("/"), sleep
+        self._login = {} if token is None else {"Authorization": f"Bearer {token}"}
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=self.timeout)
         self._lock = threading.RLock()
@@ -313,39 +314,39 @@ class Client:
 
     def _ask(self, method: str, path: str, body: bytes | None = None, kind: str = JSON) -> Any:
         """Return the answer to a request that may be repeated without harm, after as many attempts as it takes."""
-        headers = {"Accept": MSGPACK if kind == MSGPACK else JSON}
-        headers |= {"Content-Type": kind} if body is not None else {}
-        headers |= {"Authorization": f"Bearer {self._token}"} if self._token is not None else {}
-        started, pause, attempts = time.monotonic(), FIRST_PAUSE, 0
-        patience = PATIENCE if self.patience is None else self.patience
+        headers = {"Accept": MSGPACK if kind == MSGPACK else JSON, **self._login}
+        if body is not None:
+            headers["Content-Type"] = kind
+        started, pause, first = time.monotonic(), FIRST_PAUSE, True
         with self._lock:
             while True:
-                attempts += 1
-                reply = self._attempt(method, self._path + path, body, headers)
-                self._reached = self._reached or bool(reply.status)
-                if 200 <= reply.status < 300:
+                try:
+                    answer = self._attempt(method, self._path + path, body, headers)
                     self.problem = None
-                    return self._read(reply)
-                problem = self.problem = reply.sentence()
-                if not self._reached and reply.unreachable:
+                    return answer
+                except ServiceError as error:
+                    refused, problem, patience = error, str(error), PATIENCE
+                self.problem = problem
+                if refused.status and not self._repeats(refused.status):
+                    refused.uncounted = first
+                    raise refused
+                if not self._reached and isinstance(refused.__cause__, (ConnectionRefusedError, socket.gaierror)):
                     problem += " Start the service with `reprior serve`, or correct the address."
-                    patience = AT_FIRST if self.patience is None else self.patience
-                if reply.status and not self._repeats(reply.status):
-                    raise ServiceError(problem, reply.status, uncounted=attempts == 1)
-                asked = reply.headers.get("retry-after", "")
-                wait = min(float(asked), LONGEST_PAUSE) if asked.isdigit() else pause
+                    patience = AT_FIRST
+                patience = patience if self.patience is None else self.patience
+                wait = pause if refused.retry_after is None else min(refused.retry_after, LONGEST_PAUSE)
                 wait *= random.uniform(0.5, 1.0)  # clients of a server that comes back do not all come at once
                 if time.monotonic() + wait > started + patience:
-                    raise ServiceError(f"Given up after {patience:g} seconds. {problem}", reply.status)
+                    raise ServiceError(f"Given up after {patience:g} seconds. {problem}", refused.status)
                 self._sleep(wait)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause, first = min(2 * pause, LONGEST_PAUSE), False
 
     def _repeats(self, status: int) -> bool:
         """Return whether a request that was answered with this status is sent again."""
         return status in AGAIN
 
-    def _attempt(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
-        """Return what one attempt of a request brought."""
+    def _attempt(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
+        """Return the answer to one attempt of a request; an error has no status if nothing was answered."""
         try:
             try:
                 self._connection.request(method, path, body, headers)
@@ -354,16 +355,18 @@ class Client:
                     raise
                 # the service may have refused the body before it had read all of it: look for its answer
             response = self._connection.getresponse()
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, response.read(), headers)
+            content, kind = response.read(), response.getheader("Content-Type", "")
         except (OSError, http.client.HTTPException) as error:  # no word of whether the post was counted
             self._connection.close()
-            problem = f"{self.url} does not answer ({type(error).__name__}: {error})."
-            unreachable = isinstance(error, (ConnectionRefusedError, socket.gaierror))
-            return Reply(0, problem=problem, unreachable=unreachable)
-
-    def _read(self, reply: Reply) -> Any:
-        kind = reply.headers.get("content-type", "")
+            raise ServiceError(f"{self.url} does not answer ({type(error).__name__}: {error}).") from error
+        self._reached = True
+        if not 200 <= response.status < 300:
+            try:
+                sentence = str(json.loads(content)["error"])
+            except (ValueError, KeyError, TypeError):
+                sentence = f"The service answered with status {response.status}."
+            asked = response.getheader("Retry-After", "")
+            raise ServiceError(sentence, response.status, retry_after=float(asked) if asked.isdigit() else None)
         if self._msgpack is not None and "msgpack" in kind:
-            return self._msgpack.unpackb(reply.body)
-        return reply.body if kind == BYTES else json.loads(reply.body)
+            return self._msgpack.unpackb(content)
+        return content if kind == BYTES else json.loads(content)

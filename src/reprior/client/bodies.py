@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
@@ -29,11 +27,13 @@ class ServiceError(Exception):
         HTTP status; 0 without an answer.
     uncounted : bool
         Whether it is certain that no attempt of the request was counted.
+    retry_after : float or None
+        Seconds after which the service asks to be tried again.
     """
 
-    def __init__(self, sentence: str, status: int = 0, *, uncounted: bool = False) -> None:
+    def __init__(self, sentence: str, status: int = 0, *, retry_after: float | None = None) -> None:
         super().__init__(sentence)
-        self.status, self.uncounted = status, uncounted
+        self.status, self.retry_after, self.uncounted = status, retry_after, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +62,6 @@ class Answer:
     repeated: bool = False
     counted_at: int | None = None
     gap: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What one attempt brought: status 0 and a problem if nothing was answered. Header names are in lower case."""
-
-    status: int
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    problem: str = ""
-    unreachable: bool = False  # nothing listens at the address, or it has no such name
-
-    def sentence(self) -> str:
-        """Return the sentence of an error."""
-        try:
-            return self.problem or str(json.loads(self.body)["error"])
-        except (ValueError, KeyError, TypeError):
-            return f"The service answered with status {self.status}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from reprior._check import fail
 from reprior._types import Matrix
 from reprior.online.acting import acts_event
 from reprior.online.alarm import Alarm
-from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, Silence
+from reprior.service.alarm_store import AlarmEvent
 from reprior.service.errors import Missing, StoreError
 from reprior.service.served import ServedStream
 from reprior.service.store import floats
@@ -33,27 +33,37 @@ MOST_LISTED = 100  # alarms of a stream
 ENOUGH_TO_ACCEPT = 200  # samples that may become the new reference of an alarm
 MOST_STORED = 1_000  # samples since an alarm that are stored; the last ones are in memory
 LOOK_SECONDS = 1.0  # between two looks for stale streams
+SINCE_ALARM = (
+    "SELECT stream, rows FROM since_alarm JOIN alarms ON alarms.id = alarm WHERE resolved IS NULL"
+    " ORDER BY since_alarm.rowid"
+)
+LISTED = (
+    "SELECT id, about, resolved, acknowledged, by, note, next FROM alarms WHERE stream = ? ORDER BY t DESC, id DESC"
+    " LIMIT ?"
+)
+UNDELIVERED = "SELECT count(*), max(problem) FROM outbox WHERE attempts > 0 OR due <= ?"
 
 
 class Alarms:
     """The alarms of one server."""
 
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self.store = AlarmStore(hub.store) if hub.store else None
-        self._last = 0
+        self._hub, self._last = hub, 0
 
     def load(self, by_id: dict[int, ServedStream]) -> None:
         """Take over from the file which alarms are open and which streams are silenced."""
-        assert self.store is not None
-        self._last = self.store.last()
-        for about in self.store.unresolved():
-            if served := by_id.get(about.pop("of")):
-                setattr(served.watch, about["kind"].replace(" ", "_"), about)
-        for silence in self.store.silences():
+        store = self._hub.store
+        assert store is not None
+        # also deleted alarms count: a receiver takes a number that it knows for a repetition
+        self._last = int(store.read("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'alarms'")[0][0])
+        unresolved = "SELECT id, stream AS of, about, acknowledged FROM alarms WHERE resolved IS NULL"
+        for alarm in store.objects(unresolved):
+            if served := by_id.get(alarm.pop("of")):
+                setattr(served.watch, alarm["kind"].replace(" ", "_"), alarm)
+        for silence in store.objects("SELECT stream AS of, until, by, note FROM silences"):
             if served := by_id.get(silence.pop("of")):
                 served.watch.silence = silence
-        for stream, stored in self.store.since_alarm():
+        for stream, stored in store.read(SINCE_ALARM):
             if served := by_id.get(stream):
                 rows = np.frombuffer(stored, "<f4").reshape(-1, served.n_classes)
                 served.watch.stored_rows += len(rows)
@@ -131,19 +141,18 @@ class Alarms:
 
     # streams from which nothing comes
 
-    def stale_seconds(self, served: ServedStream, now: float) -> float | None:
-        """Return for how long a stream that should be heard of has been silent, None if that is not too long."""
+    def _is_stale(self, served: ServedStream, now: float) -> bool:
         most = served.definition.stale_after
         most = self._hub.settings.stale_after if most is None else most
         silent = now - max(served.last_post, self._hub.started)  # what came while the server was down nobody knows
-        return now - served.last_post if most and served.stream.n and silent > most else None
+        return bool(most and served.stream.n and silent > most)
 
     async def watch(self) -> None:
         """Raise an alarm for every stream that falls silent, until the server stops."""
         while True:
             now = self._hub.clock()
             for served in self._hub.present():
-                if served.watch.stale is None and self.stale_seconds(served, now) is not None:
+                if served.watch.stale is None and self._is_stale(served, now):
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
                     self._hub.mark(served)
@@ -152,8 +161,8 @@ class Alarms:
 
     # what people do
 
-    async def acknowledge(self, name: str, number: int, done: Acknowledgement) -> dict[str, Any]:
-        """Note who has dealt with an open alarm of a stream.
+    async def acknowledge(self, name: str, number: int, done: dict[str, str], address: str) -> dict[str, Any]:
+        """Note who has dealt with an open alarm of a stream: `done` holds `by`, `note` and `next`.
 
         The test of a shift starts again, against the old reference or against the samples since the alarm.
         """
@@ -164,19 +173,18 @@ class Alarms:
             if alarm is None:
                 raise Missing(f"The stream {name!r} has no open alarm {number}.")
             hub.commits.check_ready()
-            about = {"acknowledged": hub.clock(), "by": done.by, "note": done.note, "next": done.next}
+            about = {"acknowledged": hub.clock(), **done}
             if alarm["kind"] == "shift":
-                test = await self._renewed(served, done.next)
-                end = self.resolved(served, alarm, "acknowledged", by=done.by, note=done.note, next=done.next)
-                served.pending.alarms.append(end)
+                test = await self._renewed(served, done["next"])
+                served.pending.alarms.append(self.resolved(served, alarm, "acknowledged", **done))
                 served.pending.put("test", None, served.id, test.to_bytes())
                 served.watch.restart(test)
-            alarm |= {"acknowledged": about["acknowledged"], "by": done.by}
+            alarm |= {"acknowledged": about["acknowledged"], "by": done["by"]}
             served.pending.put("acknowledge", number, *about.values(), number)
-            entry = {"alarm": number, "note": done.note, "next": done.next}
-            self.note(served, "acknowledge", done.by, done.address, entry)
+            entry = {"alarm": number, "note": done["note"], "next": done["next"]}
+            self.note(served, "acknowledge", done["by"], address, entry)
             await hub.commits.wait_stored(served)
-        log.info("stream %r: alarm %s acknowledged by %r from %s", name, number, done.by, done.address)
+        log.info("stream %r: alarm %s acknowledged by %r from %s", name, number, done["by"], address)
         return {"id": number, **about}
 
     async def _renewed(self, served: ServedStream, then: str) -> Alarm:
@@ -195,20 +203,19 @@ class Alarms:
         source, calibrated = served.definition.source, served.stream.calibrated(rows.astype(np.float64))
         return await self._hub.workers.think(lambda: Alarm(source, reference=calibrated, **options))
 
-    async def silence(self, name: str, wanted: Silence) -> dict[str, Any] | None:
+    async def silence(self, name: str, about: dict[str, Any], address: str) -> dict[str, Any] | None:
         """Hold back messages about a stream until a time; return the silence, None if that time is past."""
-        hub, until = self._hub, wanted.until
+        hub, until, by = self._hub, about["until"], about["by"]
         async with hub.admin:
             served, now = hub.get(name), hub.clock()
             hub.commits.check_ready()
-            about = {"until": until, "by": wanted.by, "note": wanted.note}
             served.watch.silence = about if until > now else None
-            served.pending.put("silence", None, served.id, *about.values())
+            served.pending.put("silence", None, served.id, until, by, about["note"])
             served.pending.put("hold back", None, max(now, until), served.id)
-            ends = {"until": until if until > now else None, "note": wanted.note}
-            self.note(served, "silence", wanted.by, wanted.address, ends)
+            ends = {"until": until if until > now else None, "note": about["note"]}
+            self.note(served, "silence", by, address, ends)
             await hub.commits.wait_stored(served)
-        log.info("stream %r: silenced for %.0f s by %r", name, max(0.0, until - now), wanted.by)
+        log.info("stream %r: silenced for %.0f s by %r", name, max(0.0, until - now), by)
         return served.watch.silence
 
     def note(self, served: ServedStream, action: str, by: str, address: str, about: dict[str, Any]) -> None:
@@ -221,15 +228,20 @@ class Alarms:
 
     async def listed(self, served: ServedStream) -> list[dict[str, Any]]:
         """Return the alarms of a stream, newest first."""
-        if self.store is None:
+        if self._hub.store is None:
             return served.watch.raised()[::-1]
-        return await self._hub.workers.read(self.store.listed, served.id, MOST_LISTED)
+        return await self._hub.workers.read(self._hub.store.objects, LISTED, (served.id, MOST_LISTED))
 
     async def undelivered(self) -> tuple[int | None, str | None]:
-        """Return how many messages nobody has taken (None if that cannot be read), and the last problem."""
-        if self.store is None or self._hub.settings.webhook is None:
+        """Return how many messages nobody has taken, without those that a silence holds back, and the last problem.
+
+        The number is None if it cannot be read.
+        """
+        hub = self._hub
+        if hub.store is None or hub.settings.webhook is None:
             return 0, None
         try:
-            return await self._hub.workers.read(self.store.undelivered, self._hub.clock())
+            count, problem = (await hub.workers.read(hub.store.read, UNDELIVERED, (hub.clock(),)))[0]
         except StoreError as error:
             return None, str(error)
+        return int(count), problem

@@ -15,6 +15,7 @@ from reprior._check import InputError, check_choice, fail
 LACKING = "`reprior serve` needs a web server. In the folder of reprior's source: pip install '.[serve]'"
 HERE = ("127.0.0.1", "::1", "localhost")
 FILE = click.Path(dir_okay=False, path_type=Path)
+SAME_NAMES = ("db", "public_url", "stale_after", "webhook", "forward", "demo", "metric_streams")  # as in `Settings`
 GARBAGE_OBJECTS = 20_000  # between two searches for garbage; with Python's 700 they take a tenth of a post's CPU time
 
 
@@ -103,11 +104,9 @@ def check_file(db: Path, as_json: bool) -> int:
     from reprior.service.upkeep import check
 
     report = check(db)
-    if as_json:
-        click.echo(json.dumps({"sound": not report.problems, "wrong": report.problems, "held": report.rows}))
-    else:
-        click.echo("\n".join(report.problems) or f"{db.name} is sound.")
-        click.echo(listed(report.rows))
+    sound = "\n".join(report.problems) or f"{db.name} is sound."
+    about = {"sound": not report.problems, "wrong": report.problems, "held": report.rows}
+    click.echo(json.dumps(about) if as_json else f"{sound}\n{listed(report.rows)}")
     return 1 if report.problems else 0
 
 
@@ -144,7 +143,7 @@ def listed(held: dict[str, int]) -> str:
 
 def tokens_of(options: dict[str, Any]) -> list[Any]:
     """Return the tokens of the options, the files and the environment."""
-    from reprior.service.access import check_token, read_tokens
+    from reprior.service.settings import check_token, read_tokens
 
     tokens = []
     for role, text, file, option in (
@@ -162,7 +161,6 @@ def settings_of(options: dict[str, Any]) -> Any:
     """Return the settings that the options describe."""
     from urllib.parse import urlsplit
 
-    from reprior.service.access import Access
     from reprior.service.request_checks import LOOPBACK
     from reprior.service.settings import Limits, Retention, Settings
 
@@ -174,47 +172,37 @@ def settings_of(options: dict[str, Any]) -> Any:
         fail("serve", "--public-url", "be like https://HOST/PATH", options["public_url"])
     hosts = [name.lower() for name in (*options["allow_host"], public.hostname or "") if name]
     return Settings(
-        db=options["db"], access=Access(tokens),
-        hosts=(*LOOPBACK, *hosts) if here or hosts else (), public_url=options["public_url"], proxies=options["proxy"],
-        limits=Limits(body=options["max_body"], classes=options["max_classes"], streams=options["max_streams"],
-                      clients=options["max_clients"], rate=options["max_rate"]),
-        retention=Retention(history=options["keep_history"] * 86_400, clients=options["keep_clients"] * 86_400,
-                            rows=options["keep_rows"] * 86_400),
-        stale_after=options["stale_after"], webhook=options["webhook"],
+        tokens=tokens, hosts=(*LOOPBACK, *hosts) if here or hosts else (), proxies=options["proxy"],
+        limits=Limits(**{kind: options[f"max_{kind}"] for kind in ("body", "classes", "streams", "clients", "rate")}),
+        retention=Retention(**{kind: options[f"keep_{kind}"] * 86_400 for kind in ("history", "clients", "rows")}),
         webhook_private=options["allow_private_webhook"], webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"),
-        forward=options["forward"], demo=options["demo"], intakes=options["intake"],
-        metric_streams=options["metric_streams"],
+        intakes=options["intake"], **{name: options[name] for name in SAME_NAMES},
     )  # fmt: skip
 
 
 def serve(options: dict[str, Any]) -> int:
     """Run the server until it is told to stop."""
     import tempfile
+    from contextlib import ExitStack
 
-    from reprior.service import logs
-    from reprior.service.app import open_hub
+    from reprior.service.errors import log_to_stderr
     from reprior.service.intake import check_address, check_package
     from reprior.service.server import make
 
     for url in options["intake"]:
         check_package(check_address(url))
-    folder = None
-    if options["db"] is None:
-        if not options["demo"]:
-            fail("serve", "--db", "name the database file", "nothing",
-                 remedy="`reprior serve --demo` needs none")  # fmt: skip
-        folder = tempfile.TemporaryDirectory(prefix="reprior-")
-        options["db"] = Path(folder.name) / "demo.db"
-    settings = settings_of(options)
-    try:
-        listening = listen(options["host"], options["port"])
-        with listening, logs.to_stderr(options["log_format"], options["log_level"]):
-            # the file and the address are ours before uvicorn starts: it would answer with a stack trace
-            server = make(settings, options["host"], options["port"], hub=open_hub(settings))
-            run(server, listening, options)
-    finally:
-        if folder:
-            folder.cleanup()
+    with ExitStack() as stack:
+        if options["db"] is None:
+            if not options["demo"]:
+                fail("serve", "--db", "name the database file", "nothing",
+                     remedy="`reprior serve --demo` needs none")  # fmt: skip
+            options["db"] = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reprior-"))) / "demo.db"
+        settings = settings_of(options)
+        listening = stack.enter_context(listen(options["host"], options["port"]))
+        stack.enter_context(log_to_stderr(options["log_format"], options["log_level"]))
+        # the file and the address are ours before uvicorn starts: it would answer with a stack trace
+        server = make(settings, options["host"], options["port"])
+        run(server, listening, settings.tokens, options)
     return 0 if server.started and not server.failed else 1
 
 
@@ -228,7 +216,7 @@ def listen(host: str, port: int) -> socket.socket:
         return fail("serve", "--host, --port", "be an address that can be listened at", f"{host}:{port} ({reason})")
 
 
-def reload_tokens(access: Any, options: dict[str, Any]) -> None:
+def reload_tokens(current: list[Any], options: dict[str, Any]) -> None:
     """Read the token files again; if they cannot be used, the tokens stay as they are."""
     import logging
 
@@ -238,14 +226,14 @@ def reload_tokens(access: Any, options: dict[str, Any]) -> None:
     except InputError as error:
         log.error("tokens not reloaded: %s", error)
         return
-    if access.tokens and not tokens:
+    if current and not tokens:
         log.error("tokens not reloaded: there would be none")
         return
-    access.tokens = tuple(tokens)
+    current[:] = tokens
     log.info("tokens reloaded: %s", ", ".join(f"{token.name} ({token.role})" for token in tokens) or "none")
 
 
-def run(server: Any, listening: socket.socket, options: dict[str, Any]) -> None:
+def run(server: Any, listening: socket.socket, tokens: list[Any], options: dict[str, Any]) -> None:
     """Run a server; once it listens, print where."""
     import asyncio
     import gc
@@ -259,7 +247,7 @@ def run(server: Any, listening: socket.socket, options: dict[str, Any]) -> None:
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
         if hasattr(signal, "SIGHUP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, server.access, options)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, tokens, options)
         if server.started:
             host = options["host"]
             shown = f"[{host}]" if ":" in host else host

@@ -62,11 +62,7 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
     except sqlite3.OperationalError as error:
         raise as_input_error(path, error) from None
-    try:
-        db.execute("PRAGMA foreign_keys=ON")
-    except BaseException:
-        db.close()
-        raise
+    db.execute("PRAGMA foreign_keys=ON")
     return db
 
 

@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from starlette.requests import Request
 from starlette.responses import Response
 
 from reprior._check import as_array, fail
 from reprior._types import Matrix
-from reprior.service.errors import Conflict
+from reprior.service.errors import Conflict, Unavailable
 from reprior.service.hub import Hub
-from reprior.service.outgoing import check_target, post
 from reprior.service.posts import Post
 from reprior.service.receipts import check_seq
 from reprior.service.served import ServedStream
-from reprior.service.wire import answer, content_type, json_bytes, parse, parse_json
+from reprior.service.views import stream_of
+from reprior.service.wire import answer, content_type, json_bytes, parse, parse_json, read_body
 
-log = logging.getLogger("reprior.service")
 FLOATS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
 LENGTH = "inference-header-content-length"
 RESPONSE = "org.kubeflow.serving.inference.response"
 REQUEST = "org.kubeflow.serving.inference.request"
 NAMESPACE = "cloudevents:namespace"  # among a stream's cursors: the namespace that its events come from
-WAITING = 1_000  # events that may wait to be forwarded
 
 
 # Open Inference Protocol v2
 
 
-def model(served: ServedStream) -> dict[str, Any]:
+async def server_live(hub: Hub, request: Request) -> dict[str, Any]:
+    return {"live": True}
+
+
+async def server_ready(hub: Hub, request: Request) -> dict[str, Any]:
+    if hub.trouble:
+        raise Unavailable(hub.trouble)
+    return {"ready": True}
+
+
+async def server_about(hub: Hub, request: Request) -> dict[str, Any]:
+    return {"name": "reprior", "version": version("reprior"), "extensions": ["binary_tensor_data"]}
+
+
+async def model_ready(hub: Hub, request: Request) -> dict[str, Any]:
+    return {"name": stream_of(hub, request).name, "ready": True}
+
+
+async def get_model(hub: Hub, request: Request) -> dict[str, Any]:
     """Return the metadata of a stream as of a model."""
+    served = stream_of(hub, request)
     shape = [-1, served.n_classes]
     return {
         "name": served.name, "versions": ["1"], "platform": "reprior",
@@ -40,6 +57,57 @@ def model(served: ServedStream) -> dict[str, Any]:
         "outputs": [{"name": "proba", "datatype": "FP32", "shape": shape},
                     {"name": "prior", "datatype": "FP64", "shape": [served.n_classes]}],
     }  # fmt: skip
+
+
+async def post_infer(hub: Hub, request: Request) -> Response:
+    """Learn the rows of a request and answer with them corrected, as the protocol wants it."""
+    body = await read_body(request)
+    served = stream_of(hub, request)
+    length = request.headers.get(LENGTH, str(len(body)))  # of the JSON part; raw numbers may follow
+    if not length.isdigit() or int(length) > len(body):
+        fail("infer", "Inference-Header-Content-Length", "be the length of the JSON part", repr(length)[:80])
+    head, rest = parse(body[: int(length)], "application/json", "infer"), body[int(length) :]
+    rows = input_rows(head.get("inputs"), rest, served.n_classes)
+    parameters = head.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        fail("infer", "parameters", "be an object", type(parameters).__name__)
+    client, seq = check_seq(parameters.get("client"), parameters.get("seq"))
+    wanted = outputs_wanted(head.get("outputs"), parameters.get("binary_data_output") is True)
+    learned = await hub.posts.samples(served.name, Post(rows, client, seq))
+    outputs: list[dict[str, Any]] = []
+    behind = b""
+    for name, binary in wanted:
+        values = np.ascontiguousarray(learned.proba if name == "proba" else learned.prior)
+        outputs.append({"name": name, "shape": list(values.shape), "datatype": f"FP{8 * values.dtype.itemsize}"})
+        if binary:
+            outputs[-1]["parameters"] = {"binary_data_size": values.nbytes}
+            behind += values.tobytes()
+        else:
+            outputs[-1]["data"] = values.ravel()
+    reply: dict[str, Any] = {"model_name": served.name, "model_version": "1", "outputs": outputs}
+    if isinstance(head.get("id"), str):
+        reply["id"] = head["id"]
+    reply["parameters"] = {"n": learned.n, "repeated": learned.repeated}
+    if not any(binary for _, binary in wanted):
+        return answer(reply)
+    text = json_bytes(reply)
+    return Response(text + behind, headers={LENGTH: str(len(text))}, media_type="application/octet-stream")
+
+
+def input_rows(inputs: Any, rest: bytes, n_classes: int) -> Matrix:
+    """Return the rows (n, K) of the one tensor in a request, whose numbers may be the bytes behind the JSON part."""
+    if not isinstance(inputs, list) or len(inputs) != 1:
+        fail("infer", "inputs", "hold one tensor, the probabilities", "something else")
+    parameters = inputs[0].get("parameters") if isinstance(inputs[0], dict) else None
+    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    if size is not None and (type(size) is not int or size < 0):
+        fail("infer", "binary_data_size", "be a whole number", repr(size)[:80])
+    if (size is None and rest) or (size is not None and size != len(rest)):
+        fail("infer", "binary_data_size", "be the bytes behind the JSON part", f"{size} with {len(rest)} bytes")
+    rows = tensor(inputs[0], None if size is None else rest)
+    if rows.shape[1] != n_classes:
+        fail("infer", "shape", f"have {n_classes} columns, one for each class of the stream", rows.shape[1])
+    return rows.astype(np.float32) if rows.dtype.itemsize == 2 else rows
 
 
 def tensor(about: Any, binary: bytes | None) -> Matrix:
@@ -65,68 +133,8 @@ def tensor(about: Any, binary: bytes | None) -> Matrix:
     return rows.astype(np.float64).reshape(shape)
 
 
-def split(body: bytes, length: str | None) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON head of a body and the bytes behind it."""
-    if length is None:
-        length = str(len(body))
-    if not length.isdigit() or int(length) > len(body):
-        fail("infer", "Inference-Header-Content-Length", "be the length of the JSON part", repr(length)[:80])
-    return parse(body[: int(length)], "application/json", "infer"), body[int(length) :]
-
-
-def input_rows(inputs: Any, rest: bytes, n_classes: int) -> Matrix:
-    """Return the rows (n, K) of the one tensor in a request, whose numbers may be the bytes behind the JSON part."""
-    if not isinstance(inputs, list) or len(inputs) != 1:
-        fail("infer", "inputs", "hold one tensor, the probabilities", "something else")
-    parameters = inputs[0].get("parameters") if isinstance(inputs[0], dict) else None
-    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
-    if size is not None and (type(size) is not int or size < 0):
-        fail("infer", "binary_data_size", "be a whole number", repr(size)[:80])
-    if (size is None and rest) or (size is not None and size != len(rest)):
-        fail("infer", "binary_data_size", "be the bytes behind the JSON part", f"{size} with {len(rest)} bytes")
-    rows = tensor(inputs[0], None if size is None else rest)
-    if rows.shape[1] != n_classes:
-        fail("infer", "shape", f"have {n_classes} columns, one for each class of the stream", rows.shape[1])
-    return rows.astype(np.float32) if rows.dtype.itemsize == 2 else rows
-
-
-async def infer(hub: Hub, name: str, body: bytes, length: str | None) -> Response:
-    """Learn the rows of a request and answer with them corrected, as the protocol wants it."""
-    served = hub.get(name)
-    head, rest = split(body, length)
-    rows = input_rows(head.get("inputs"), rest, served.n_classes)
-    parameters = head.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        fail("infer", "parameters", "be an object", type(parameters).__name__)
-    client, seq = check_seq(parameters.get("client"), parameters.get("seq"))
-    wanted = outputs_wanted(head.get("outputs"), parameters)
-    learned = await hub.posts.samples(name, Post(rows, client, seq))
-    assert learned.proba is not None
-    outputs: dict[str, Any] = {"proba": learned.proba, "prior": np.asarray(learned.prior)}
-    kinds = {"f4": "FP32", "f8": "FP64"}
-    described, behind = [], []
-    for output, binary in wanted:
-        values = np.ascontiguousarray(outputs[output])
-        item: dict[str, Any] = {"name": output, "shape": list(values.shape), "datatype": kinds[values.dtype.str[1:]]}
-        if binary:
-            behind.append(values.tobytes())
-            item["parameters"] = {"binary_data_size": len(behind[-1])}
-        else:
-            item["data"] = values.ravel()
-        described.append(item)
-    reply: dict[str, Any] = {"model_name": name, "model_version": "1", "outputs": described}
-    if isinstance(head.get("id"), str):
-        reply["id"] = head["id"]
-    reply["parameters"] = {"n": learned.n, "repeated": learned.repeated}
-    if not behind:
-        return answer(reply)
-    text = json_bytes(reply)
-    return Response(text + b"".join(behind), headers={LENGTH: str(len(text))}, media_type="application/octet-stream")
-
-
-def outputs_wanted(outputs: Any, parameters: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Return which outputs are asked for, and whether as bytes."""
-    usual = parameters.get("binary_data_output") is True
+def outputs_wanted(outputs: Any, usual: bool) -> list[tuple[str, bool]]:
+    """Return which outputs are asked for, and whether as bytes; `usual` holds for those that do not say."""
     if outputs is None:
         return [("proba", usual), ("prior", usual)]
     if not isinstance(outputs, list) or not all(isinstance(item, dict) for item in outputs):
@@ -141,6 +149,22 @@ def outputs_wanted(outputs: Any, parameters: dict[str, Any]) -> list[tuple[str, 
 
 
 # CloudEvents
+
+
+async def post_event(hub: Hub, request: Request) -> dict[str, Any]:
+    """Learn the predictions of an event once; other events are passed over."""
+    body = await read_body(request)
+    request.scope["app"].forwarder.put(request.headers, body)
+    about, data = event_of(request.headers, body)
+    request.scope["event_stream"] = about.get("inferenceservicename")  # a refusal is counted under it
+    if about["type"] != RESPONSE:
+        return {"taken": False, "reason": f"Only events of type {RESPONSE} are learned."}
+    name, cursor = stream_and_cursor(hub, about)
+    if len(about["id"]) > 200:
+        fail("cloudevents", "id", "have at most 200 characters", len(about["id"]))
+    post = Post(predictions(data, hub.get(name)), correct=False, event=about["id"], cursor=cursor)
+    learned = await hub.posts.samples(name, post)
+    return {"taken": not learned.repeated, "repeated": learned.repeated, "n": learned.n}
 
 
 def event_of(headers: Any, body: bytes) -> tuple[dict[str, str], Any]:
@@ -173,7 +197,7 @@ def predictions(data: Any, served: ServedStream) -> Any:
     return fail("cloudevents", "data", "have `predictions` or `outputs`", "neither")
 
 
-def stream_of(hub: Hub, about: dict[str, str]) -> tuple[str, tuple[str, str] | None]:
+def stream_and_cursor(hub: Hub, about: dict[str, str]) -> tuple[str, tuple[str, str] | None]:
     """Return the stream of an event: `name.namespace` if there is one, else `name` with the namespace to remember.
 
     Two services of the same name in two namespaces are two models, so `name` learns those of one namespace only.
@@ -189,43 +213,3 @@ def stream_of(hub: Hub, about: dict[str, str]) -> tuple[str, tuple[str, str] | N
         raise Conflict(f"The stream {name!r} learns the service of the namespace {owner!r}. Make a stream {full!r} for"
                        f" the one of the namespace {namespace!r}.")  # fmt: skip
     return name, (NAMESPACE, namespace)
-
-
-async def take_event(hub: Hub, headers: Any, body: bytes, scope: Any) -> dict[str, Any]:
-    """Learn the predictions of an event once; other events are passed over."""
-    about, data = event_of(headers, body)
-    scope["event_stream"] = about.get("inferenceservicename")  # a refusal is counted under it
-    if about["type"] != RESPONSE:
-        return {"taken": False, "reason": f"Only events of type {RESPONSE} are learned."}
-    name, cursor = stream_of(hub, about)
-    served = hub.get(name)
-    if len(about["id"]) > 200:
-        fail("cloudevents", "id", "have at most 200 characters", len(about["id"]))
-    post = Post(predictions(data, served), correct=False, event=about["id"], cursor=cursor)
-    learned = await hub.posts.samples(name, post)
-    return {"taken": not learned.repeated, "repeated": learned.repeated, "n": learned.n}
-
-
-class Forwarder:
-    """Sends events on to a second sink, as they came, in order; those it cannot take in time are counted as dropped."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.hub, self.queue = hub, asyncio.Queue[tuple[bytes, dict[str, str]]](WAITING)
-
-    def put(self, headers: Any, body: bytes) -> None:
-        if self.hub.settings.forward is None:
-            return
-        kept = {k: v for k, v in headers.items() if k.lower().startswith("ce-") or k.lower() == "content-type"}
-        try:
-            self.queue.put_nowait((body, kept))
-        except asyncio.QueueFull:
-            self.hub.counters.forward_dropped += 1
-
-    async def run(self) -> None:
-        url = self.hub.settings.forward
-        target = None if url is None else check_target(url, "--forward", private=True)
-        while target is not None:
-            body, headers = await self.queue.get()
-            if problem := await asyncio.to_thread(post, target, body, headers):
-                self.hub.counters.forward_dropped += 1
-                log.warning("an event was not taken by the second sink: %s", problem)

@@ -12,11 +12,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from reprior._check import InputError, fail
 from reprior.service.errors import Conflict, Missing, Refused, Unavailable
@@ -35,8 +34,7 @@ PACKAGES = {"redis": ("redis", "redis"), "mqtt": ("paho", "paho-mqtt"), "nats": 
             "kafka": ("confluent_kafka", "confluent-kafka")}  # as imported, as installed  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """What an intake's URL says: which broker, what to read there, and which stream learns it."""
 
     kind: str
@@ -55,12 +53,11 @@ def check_address(url: str) -> Address:
     shown = f"{parts.scheme}://…"  # a URL may hold a password
     if parts.scheme not in PORTS:
         fail("serve", "--intake", "start with " + ", ".join(f"{kind}://" for kind in PORTS), shown)
-    topic, query = unquote(parts.path.strip("/")), {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    topic, query = unquote(parts.path.strip("/")), dict(parse_qsl(parts.query))
     if not topic or not parts.hostname:
         fail("serve", "--intake", "be like redis://HOST:PORT/KEY", shown)
-    stream = query.pop("stream", topic)
-    return Address(parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme], topic, stream, parts.username,
-                   parts.password, query)  # fmt: skip
+    port, stream = parts.port or PORTS[parts.scheme], query.pop("stream", topic)
+    return Address(parts.scheme, parts.hostname, port, topic, stream, parts.username, parts.password, query)
 
 
 def check_package(address: Address) -> None:
@@ -71,17 +68,15 @@ def check_package(address: Address) -> None:
              remedy=f"Run `pip install {package}`")  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message, where it stood, and how to confirm it, if its broker wants that.
-
-    Every reader yields an empty list when it is connected and there is no message.
-    """
+class Message(NamedTuple):
+    """A message, its place (the log of the broker and the position there), and how to confirm it, if it has these."""
 
     body: bytes
-    origin: str | None
-    position: str
+    cursor: tuple[str, str] | None
     confirm: Callable[[], Any] | None = None
+
+
+Reader = AsyncIterator[list[Message]]  # yields an empty list while it is connected and there is no message
 
 
 async def run(hub: Hub, url: str) -> None:
@@ -89,11 +84,11 @@ async def run(hub: Hub, url: str) -> None:
     address = check_address(url)
     name = f"{address.kind}://{address.host}:{address.port}/{address.topic}"
     hub.intakes[name] = "not connected yet"
-    read = {"redis": read_redis, "nats": read_nats, "kafka": read_kafka, "mqtt": read_mqtt}[address.kind]
+    readers = {"redis": read_redis, "nats": read_nats, "kafka": read_kafka, "mqtt": read_mqtt}
     while True:
         try:
             served = hub.get(address.stream)
-            async for messages in read(address, dict(served.receipts.cursors)):
+            async for messages in readers[address.kind](address, dict(served.receipts.cursors)):
                 if hub.intakes[name] is not None:
                     log.info("intake from %s is connected", name)
                 hub.intakes[name] = None
@@ -101,7 +96,7 @@ async def run(hub: Hub, url: str) -> None:
         except (Conflict, Missing, Unavailable) as error:
             problem = str(error)
         except Exception as error:  # each broker's client has its own kinds
-            problem = f"{type(error).__name__}"
+            problem = type(error).__name__
         else:
             problem = "the broker ended the connection"
         if problem != hub.intakes[name]:
@@ -115,23 +110,22 @@ async def take(hub: Hub, stream: str, message: Message) -> None:
 
     Messages of one batch are learned in their order, because each is learned before the first wait.
     """
-    cursor = None if message.origin is None else (message.origin, message.position)
     try:
         kind = "application/json" if message.body[:1] in (b"{", b" ", b"\n") else MSGPACK[0]
         body = parse(message.body, kind, "intake")
         check_keys(body, ("proba", "dtype", "client", "seq"), "intake")
         client, seq = check_seq(body.get("client"), body.get("seq"))
-        post = Post(body.get("proba"), client, seq, body.get("dtype"), correct=False, cursor=cursor)
+        post = Post(body.get("proba"), client, seq, body.get("dtype"), correct=False, cursor=message.cursor)
         await hub.posts.samples(stream, post)
     except (InputError, Refused) as error:
         hub.counters.refuse(stream, "bad_input", str(error))
-        if cursor is not None:
-            await hub.posts.passed(stream, cursor)
+        if message.cursor is not None:
+            await hub.posts.passed(stream, message.cursor)
     if message.confirm is not None:
         message.confirm()
 
 
-async def read_redis(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
+async def read_redis(address: Address, cursors: dict[str, str]) -> Reader:
     """Yield the entries of a Redis stream; the field `body`, or the only one, holds the message."""
     from redis.asyncio import Redis
 
@@ -142,17 +136,15 @@ async def read_redis(address: Address, cursors: dict[str, str]) -> AsyncIterator
     try:
         while True:
             answer = await client.xread({address.topic: last}, count=AT_ONCE, block=int(1000 * LOOK_SECONDS))
-            made = [
-                Message(fields.get(b"body", next(iter(fields.values()), b"")), origin, number.decode())
-                for _, entries in answer or [] for number, fields in entries
-            ]  # fmt: skip
-            last = made[-1].position if made else last
-            yield made
+            entries = [entry for _, some in answer or [] for entry in some]
+            last = entries[-1][0].decode() if entries else last
+            yield [Message(fields.get(b"body", next(iter(fields.values()), b"")), (origin, number.decode()))
+                   for number, fields in entries]  # fmt: skip
     finally:
         await client.aclose()
 
 
-async def read_nats(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
+async def read_nats(address: Address, cursors: dict[str, str]) -> Reader:
     """Yield the messages of a JetStream stream in order; `?subject=` picks one of its subjects.
 
     A stream that is deleted and made again numbers its messages from 1: when it was made is part of the origin.
@@ -166,23 +158,21 @@ async def read_nats(address: Address, cursors: dict[str, str]) -> AsyncIterator[
         jet = client.jetstream()
         made = (await jet.stream_info(address.topic)).created
         origin = f"nats:{address.topic}:{made}"
-        after = int(cursors.get(origin, "0"))
-        config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1,
-                                ack_policy=AckPolicy.NONE)  # fmt: skip
-        subject = address.more.get("subject", ">")
-        asked = await jet.pull_subscribe(subject, stream=address.topic, config=config)
+        config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, ack_policy=AckPolicy.NONE,
+                                opt_start_seq=int(cursors.get(origin, "0")) + 1)  # fmt: skip
+        asked = await jet.pull_subscribe(address.more.get("subject", ">"), stream=address.topic, config=config)
         while True:
             fetched = []
             with suppress(nats.errors.TimeoutError):
                 fetched = await asked.fetch(AT_ONCE, timeout=LOOK_SECONDS)
-            yield [Message(m.data, origin, str(m.metadata.sequence.stream)) for m in fetched]
+            yield [Message(m.data, (origin, str(m.metadata.sequence.stream))) for m in fetched]
             if client.is_closed or (not fetched and (await jet.stream_info(address.topic)).created != made):
                 return
     finally:
         await client.close()
 
 
-async def read_kafka(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
+async def read_kafka(address: Address, cursors: dict[str, str]) -> Reader:
     """Yield the messages of a Kafka topic, each partition in order; no consumer group is used."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -201,16 +191,16 @@ async def read_kafka(address: Address, cursors: dict[str, str]) -> AsyncIterator
         consumer.assign(parts)
         while True:
             fetched = await asyncio.to_thread(consumer.consume, AT_ONCE, LOOK_SECONDS)
-            good = [m for m in fetched if m.error() is None]
             for message in fetched:
                 if message.error() is not None:
                     raise ConnectionError(message.error().str())
-            yield [Message(m.value() or b"", f"kafka:{m.topic()}:{m.partition()}", str(m.offset())) for m in good]
+            yield [Message(m.value() or b"", (f"kafka:{m.topic()}:{m.partition()}", str(m.offset())))
+                   for m in fetched]  # fmt: skip
     finally:
         await asyncio.to_thread(consumer.close)
 
 
-async def read_mqtt(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
+async def read_mqtt(address: Address, cursors: dict[str, str]) -> Reader:
     """Yield the messages of an MQTT topic, confirmed after their commit; the session is kept while we are away."""
     import paho.mqtt.client as mqtt
 
@@ -243,7 +233,7 @@ async def read_mqtt(address: Address, cursors: dict[str, str]) -> AsyncIterator[
             while not queue.empty() and len(queued) < AT_ONCE:
                 queued.append(queue.get_nowait())
             come = [m for m in queued if m not in (None, JOINED)]
-            yield [Message(m.payload, None, "", partial(client.ack, m.mid, m.qos)) for m in come]
+            yield [Message(m.payload, None, partial(client.ack, m.mid, m.qos)) for m in come]
             if None in queued:
                 return
     finally:

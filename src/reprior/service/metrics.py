@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
 
 from reprior.service.counters import SECONDS, Histogram
 from reprior.service.hub import Hub
@@ -20,8 +22,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AT_ONCE = 100  # streams that are written before other requests get their turn
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 STREAM_FAMILIES = {
-    "reprior_stream_samples": ("counter", "Samples of a stream."),
-    "reprior_stream_labels": ("counter", "Labels of a stream."),
+    "reprior_stream_samples_total": ("counter", "Samples of a stream."),
+    "reprior_stream_labels_total": ("counter", "Labels of a stream."),
     "reprior_stream_rate": ("gauge", "Samples per second, over the last 10 seconds."),
     "reprior_stream_last_seen_seconds": ("gauge", "When the last post came, in seconds since 1970."),
     "reprior_stream_alarm": ("gauge", "1 if an alarm about a shift is open: raised, and acknowledged by nobody."),
@@ -42,14 +44,8 @@ def line(name: str, value: float, **labels: str) -> str:
 
 
 def family(name: str, kind: str, about: str, lines: Iterable[str]) -> str:
-    """Return a family of series with its help; counters end in `_total`."""
-    shown = f"{name}_total" if kind == "counter" else name
-    return f"# HELP {shown} {about}\n# TYPE {shown} {kind}\n{''.join(lines)}"
-
-
-def single(name: str, kind: str, about: str, value: float) -> str:
-    """Return a family of one series without labels."""
-    return family(name, kind, about, [line(f"{name}_total" if kind == "counter" else name, value)])
+    """Return a family of series with its help."""
+    return f"# HELP {name} {about}\n# TYPE {name} {kind}\n{''.join(lines)}"
 
 
 def buckets(name: str, histogram: Histogram, **labels: str) -> Iterator[str]:
@@ -65,58 +61,60 @@ def of_server(hub: Hub, undelivered: int | None) -> Iterator[str]:
     """Yield what is counted for the server as a whole."""
     counters, streams = hub.counters, hub.present()
     alarms = sum(bool(served.watch.open()) for served in streams)
-    yield single("reprior_samples", "counter", "Samples learned since the server started.", counters.learned)
-    yield single("reprior_streams", "gauge", "Streams on the server.", len(streams))
-    yield single("reprior_streams_unreadable", "gauge", "Stored streams that cannot be read.", len(hub.unreadable))
-    yield single("reprior_alarms", "gauge", "Streams with an open alarm.", alarms)
-    yield single("reprior_storage_ok", "gauge", "1 if the last commit succeeded.", hub.trouble is None)
-    if undelivered is not None:
-        yield single("reprior_webhook_undelivered", "gauge", "Alarms that no webhook has taken yet.", undelivered)
-    yield single("reprior_forward_dropped", "counter", "Events that no second sink took.", counters.forward_dropped)
-    yield family("reprior_requests", "counter", "Requests answered, by route and status.", (
-        line("reprior_requests_total", count, route=route, status=str(status))
-        for (route, status), count in counters.requests.items()))  # fmt: skip
+    sizes = hub.store.usage() if hub.store else {}
+    for name, kind, about, value in (
+        ("samples_total", "counter", "Samples learned since the server started.", counters.learned),
+        ("streams", "gauge", "Streams on the server.", len(streams)),
+        ("streams_unreadable", "gauge", "Stored streams that cannot be read.", len(hub.unreadable)),
+        ("alarms", "gauge", "Streams with an open alarm.", alarms),
+        ("storage_ok", "gauge", "1 if the last commit succeeded.", hub.trouble is None),
+        ("webhook_undelivered", "gauge", "Alarms that no webhook has taken yet.", undelivered),
+        ("forward_dropped_total", "counter", "Events that no second sink took.", counters.forward_dropped),
+        *((f"database_{part}_bytes", "gauge", f"Size of the database's {part}.", size) for part, size in sizes.items()),
+    ):
+        if value is not None:
+            yield family(f"reprior_{name}", kind, about, [line(f"reprior_{name}", value)])
+    for name, kind, about, labelled in (
+        ("requests_total", "counter", "Requests answered, by route and status.",
+         (({"route": route, "status": str(status)}, n) for (route, status), n in counters.requests.items())),
+        ("refused_total", "counter", "Posts and messages that were not learned, by stream and reason.",
+         (({"stream": stream, "reason": reason}, n) for (stream, reason), n in counters.refused.items())),
+        ("task_failures_total", "counter", "Unexpected ends of background tasks.",
+         (({"task": task}, n) for task, n in hub.tasks.failures.items())),
+        ("intake_ok", "gauge", "1 if the broker is connected and the stream exists.",
+         (({"intake": intake}, problem is None) for intake, problem in hub.intakes.items())),
+    ):  # fmt: skip
+        lines = (line(f"reprior_{name}", value, **labels) for labels, value in labelled)
+        yield family(f"reprior_{name}", kind, about, lines)
     yield family("reprior_request_seconds", "histogram", "Time to answer a request, by route.", (
         text for route, histogram in counters.latency.items()
         for text in buckets("reprior_request_seconds", histogram, route=route)
     ))  # fmt: skip
     yield family("reprior_commit_seconds", "histogram", "Time of a commit to the database.",
                  buckets("reprior_commit_seconds", counters.commits))  # fmt: skip
-    yield family("reprior_refused", "counter", "Posts and messages that were not learned, by stream and reason.", (
-        line("reprior_refused_total", count, stream=stream, reason=reason)
-        for (stream, reason), count in counters.refused.items()))  # fmt: skip
-    yield family("reprior_task_failures", "counter", "Unexpected ends of background tasks.", (
-        line("reprior_task_failures_total", count, task=task) for task, count in hub.tasks.failures.items()
-    ))  # fmt: skip
-    yield family("reprior_intake_ok", "gauge", "1 if the broker is connected and the stream exists.", (
-        line("reprior_intake_ok", trouble is None, intake=name) for name, trouble in hub.intakes.items()))  # fmt: skip
-    if hub.store:
-        for part, size in hub.store.usage().items():
-            yield single(f"reprior_database_{part}_bytes", "gauge", f"Size of the database's {part}.", size)
 
 
 def of_stream(served: ServedStream, now: float, most: int) -> Iterator[tuple[str, str]]:
     """Yield the families and lines of one stream."""
     prior, source, name = served.stream.prior, served.stream.source.prior, served.name
     values = {
-        "reprior_stream_samples": served.stream.n, "reprior_stream_labels": served.labels,
+        "reprior_stream_samples_total": served.stream.n, "reprior_stream_labels_total": served.labels,
         "reprior_stream_rate": served.activity.rate(now), "reprior_stream_last_seen_seconds": served.last_post,
         "reprior_stream_alarm": served.watch.shift is not None, "reprior_stream_stale": served.watch.stale is not None,
         "reprior_stream_silenced": served.watch.silenced(now) is not None, "reprior_stream_shift": served.shift(prior),
         "reprior_stream_version": served.version, "reprior_correction_share": served.stream.acts.share,
     }  # fmt: skip
     for key, value in values.items():
-        counter = STREAM_FAMILIES[key][0] == "counter"
-        yield key, line(f"{key}_total" if counter else key, value, stream=name)
+        yield key, line(key, value, stream=name)
     for k in np.argsort(-np.abs(prior - source), kind="stable")[:most].tolist():
         labels: dict[str, Any] = {"stream": name, "class": served.classes[k]}
         yield "reprior_class_share", line("reprior_class_share", prior[k], **labels)
         yield "reprior_class_source", line("reprior_class_source", source[k], **labels)
 
 
-async def exposition(hub: Hub) -> bytes:
+async def get_metrics(hub: Hub, _: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
-    undelivered, _ = await hub.alarms.undelivered()
+    undelivered, _problem = await hub.alarms.undelivered()
     parts = list(of_server(hub, undelivered))
     streams = sorted(hub.present(), key=lambda served: served.id)
     lines: dict[str, list[str]] = {name: [] for name in STREAM_FAMILIES}
@@ -127,4 +125,4 @@ async def exposition(hub: Hub) -> bytes:
         for name, text in of_stream(served, now, hub.settings.metric_classes):
             lines[name].append(text)
     parts += [family(name, *about, lines[name]) for name, about in STREAM_FAMILIES.items()]
-    return "".join(parts).encode()
+    return Response("".join(parts), media_type=CONTENT_TYPE)

@@ -39,18 +39,18 @@ def check_classes(value: Any, n_classes: int) -> list[str]:
     """Return the names of the classes, all different."""
     if not isinstance(value, list):
         fail("PUT", "classes", "be a list of texts", type(value).__name__)
-    if odd := [name for name in value if not isinstance(name, str)]:
-        fail("PUT", "classes", "be a list of texts", repr(odd[0])[:80],
-             remedy='Put numbers in quotes, as in ["1", "2"]')  # fmt: skip
     if len(value) != n_classes:
         fail("PUT", "classes", f"name all {n_classes} classes", len(value))
+    spellings = set()
     for name in value:
+        if not isinstance(name, str):
+            fail("PUT", "classes", "be a list of texts", repr(name)[:80],
+                 remedy='Put numbers in quotes, as in ["1", "2"]')  # fmt: skip
         if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
             fail("PUT", "classes", f"be 1 to {LONGEST_NAME} printable characters each", repr(name)[:80])
-    alike = [spelled(name) for name in value]
-    if len({*alike}) < len(value):
-        twice = next(name for name in value if alike.count(spelled(name)) > 1)
-        fail("PUT", "classes", "all be different", repr(twice)[:80])
+        if spelled(name) in spellings:
+            fail("PUT", "classes", "all be different", repr(name)[:80])
+        spellings.add(spelled(name))
     return list(value)
 
 
@@ -64,19 +64,15 @@ def described(body: dict[str, Any], limits: Limits) -> Recipe:
         pipe = pipeline(prior=check_prior(counts, "PUT", "source"))
     else:
         fail("PUT", "source", SOURCE_RULE, "nothing")
-    stream = streamed(pipe, body.get("method", "online-ebls"), body.get("options", {}))
-    return recipe(stream, pipe.source, classes, body)
+    return recipe(pipe, classes, body)
 
 
-def streamed(pipe: Pipeline, method: Any, options: Any) -> Stream:
-    """Return the stream of a pipeline by a method with these options."""
+def recipe(made: Pipeline | Stream, classes: Any, choices: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a stream, or of a pipeline's stream, with the choices that a client made."""
+    source, method, options = made.source, choices.get("method", "online-ebls"), choices.get("options", {})
     if not isinstance(options, dict):
         fail("PUT", "options", "be an object", type(options).__name__)
-    return pipe.stream(method, **options)
-
-
-def recipe(stream: Stream, source: Source, classes: Any, choices: Mapping[str, Any]) -> Recipe:
-    """Return the recipe of a stream with the class names and the choices that a client made."""
+    stream = made if isinstance(made, Stream) else made.stream(method, **options)
     names = None if classes is None else check_classes(classes, len(source.prior))
     stale = choices.get("stale_after")
     stale = None if stale is None else check_number(stale, "PUT", "stale_after", low=0)
@@ -131,20 +127,13 @@ def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Recipe:
         check_choice(key, "PUT", "query", ("method", "options", "alarm", "stale_after"))
     choices = {key: text if key == "method" else parse_json(text.encode(), "PUT") for key, text in query.items()}
     kind = kind_of(data, "PUT", name="body")
-    if kind == "pipeline":
-        pipe = Pipeline.from_bytes(data)
-        source = pipe.source
-        check_size(len(source.prior), limits)
-        stream = streamed(pipe, choices.get("method", "online-ebls"), choices.get("options", {}))
-    elif kind == "stream":
-        if odd := [key for key in ("method", "options") if key in choices]:
-            fail("PUT", "query", "leave out method and options, because the saved stream has its own", ", ".join(odd))
-        stream = Stream.from_bytes(data)
-        source = stream.source
-        check_size(len(source.prior), limits)
-    else:
+    if kind == "stream" and (odd := [key for key in ("method", "options") if key in choices]):
+        fail("PUT", "query", "leave out method and options, because the saved stream has its own", ", ".join(odd))
+    if kind not in ("pipeline", "stream"):
         fail("PUT", "body", "hold a saved pipeline or stream", f"a {kind!r}")
-    return recipe(stream, source, None if source.classes is None else list(source.classes), choices)
+    made = Pipeline.from_bytes(data) if kind == "pipeline" else Stream.from_bytes(data)
+    check_size(len(made.source.prior), limits)
+    return recipe(made, None if made.source.classes is None else list(made.source.classes), choices)
 
 
 def check_size(n_classes: int, limits: Limits) -> None:

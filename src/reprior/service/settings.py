@@ -1,4 +1,4 @@
-"""What a server is told once, at its start, and the clocks it goes by."""
+"""What a server is told once, at its start: options, limits and tokens; and the clocks it goes by."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from reprior.service.access import Access
+from reprior._check import check_choice, fail
 from reprior.service.outgoing import check_secret, check_target
 
+ROLES = ("read", "ingest", "admin")  # each may do what those before it may
 LEAP = 60.0  # seconds by which the system's clock may leap ahead and be followed at once
 HOLD = 600.0  # seconds for which a larger leap must last before it is followed
 AGEING = 24.0  # times as fast as time passes: the most by which stored data age
@@ -43,11 +44,47 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """A secret, what it allows, and the name under which the log speaks of it."""
+
+    role: str
+    name: str
+    secret: str = field(repr=False)
+
+
+def check_token(role: str, name: str, secret: str, caller: str) -> Token:
+    """Return a token; one that is easily guessed or cannot be sent in a header is refused."""
+    check_choice(role, "serve", f"role of the token {name!r}", ROLES)
+    if len(secret) < 8 or not secret.isascii() or not secret.isprintable() or " " in secret:
+        fail("serve", caller, "be at least 8 printable ASCII characters without a space", f"{len(secret)} characters")
+    return Token(role, name, secret)
+
+
+def read_tokens(file: Path, role: str, caller: str) -> list[Token]:
+    """Return the tokens of a file: lines of `ROLE NAME TOKEN`, or one line with a token of the given role."""
+    try:
+        lines = [line.split() for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
+    except (OSError, UnicodeDecodeError) as error:
+        fail("serve", caller, "name a file that can be read", f"{file.name} ({type(error).__name__})")
+    lines = [parts for parts in lines if parts]
+    if len(lines) == 1 and len(lines[0]) == 1:
+        return [check_token(role, role, lines[0][0], caller)]
+    tokens = []
+    for number, parts in enumerate(lines, 1):
+        if len(parts) != 3:
+            fail("serve", caller, "have lines of ROLE NAME TOKEN", f"{len(parts)} words in line {number}")
+        tokens.append(check_token(parts[0], parts[1], parts[2], caller))
+    if not tokens:
+        fail("serve", caller, "hold at least one token", f"none in {file.name}")
+    return tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How a server runs. `db` is None if nothing is to be kept, as in a benchmark."""
 
     db: Path | None
-    access: Access = field(default_factory=Access)
+    tokens: list[Token] = field(default_factory=list)  # without any, everybody may do everything; may change
     hosts: tuple[str, ...] = ()  # values of the header Host that are answered; empty: all
     public_url: str | None = None  # where users reach the page, behind a proxy; messages link to it
     proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For is believed

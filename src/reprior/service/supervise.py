@@ -5,20 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
+
+from reprior.service.errors import place
 
 log = logging.getLogger("reprior.service")
 PAUSE = 1.0  # seconds before a task that ended is started again
 SHOWN_SECONDS = 60.0  # for which `/healthz` names a task after it ended unexpectedly
-
-
-def place(error: BaseException) -> str:
-    """Return the kind of an error and where it was raised, without a path of this machine."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{where}"
 
 
 class Supervisor:

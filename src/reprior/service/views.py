@@ -1,51 +1,68 @@
-"""What can be read of the server and its streams: the overview, the list, one stream, its history, as plain values."""
+"""What can be read of the server and its streams: the overview, the list, one stream, its history, live events."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
-from reprior._check import check_number, fail
+from reprior._check import check_choice, check_number, fail
 from reprior._types import Matrix, Vector
 from reprior.online.registry import chosen
 from reprior.online.stream import share_interval
+from reprior.service.errors import Missing, Refused
 from reprior.service.hub import Hub
 from reprior.service.served import ServedStream
+from reprior.service.wire import answer, json_bytes
 
 MOST_SHOWN = 20  # entries of each part of the overview
 MOST_POINTS = 2_000
-MOST_LISTED = 200
+MOST_STREAMS = 200  # in one answer
+MOST_ENTRIES = 1_000  # of the audit in one answer
+AUDIT = ("SELECT t, stream, action, by, address, about FROM audit WHERE ?1 IS NULL OR stream = ?1"
+         " ORDER BY id DESC LIMIT ?2")  # fmt: skip
 MOST_LINES = 50
 HEAT_CELLS = 1 << 20
 HEAT_RANGE = 4.0  # doublings or halvings of a share that the colours of the heat map tell apart
-ORDERS = ("name", "alarm", "shift", "rate", "n", "seen")
+STREAM_SECONDS, SERVER_SECONDS = 0.1, 1.0  # between two events about a stream, and about the server
+ALIVE_SECONDS = 15.0  # of silence before an event says that the connection lives
+UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy must pass events on at once
+ORDERS: dict[str, Callable[[ServedStream, float], Any]] = {
+    "name": lambda x, now: 0, "alarm": lambda x, now: (not x.watch.open(), -x.shift() if x.watch.shift else 0.0),
+    "shift": lambda x, now: -x.shift(), "rate": lambda x, now: -x.activity.rate(now),
+    "n": lambda x, now: -x.stream.n, "seen": lambda x, now: -x.last_post,
+}  # fmt: skip
 
 
-def number(query: Mapping[str, str], name: str, default: float, low: float, high: float, **rule: bool) -> float:
-    """Return a number of the query."""
-    text = query.get(name)
+def stream_of(hub: Hub, request: Request) -> ServedStream:
+    """Return the stream that the address of a request names."""
+    return hub.get(request.path_params["name"])
+
+
+def number(query: Mapping[str, str], name: str, default: float, low: float, high: float) -> Any:
+    """Return a number of the query, a whole one if the default is whole."""
+    text, whole = query.get(name), isinstance(default, int)
     if text is None:
         return default
     try:
         value = float(text)
     except ValueError:
         fail("GET", name, "be a number", repr(text)[:80])
-    return check_number(value, "GET", name, low=low, high=high, **rule)
-
-
-def whole(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """Return a whole number of the query."""
-    return int(number(query, name, default, low, high, whole=True))
+    value = check_number(value, "GET", name, low=low, high=high, whole=whole)
+    return int(value) if whole else value
 
 
 # the server as a whole
 
 
-async def overview(hub: Hub) -> dict[str, Any]:
+async def get_overview(hub: Hub, _: Request) -> dict[str, Any]:
     """Return what somebody on call wants to know first: open alarms, what moved, stale streams, and health."""
     now, streams = hub.clock(), hub.present()
     alarms = [alarm | {"silence": served.watch.silenced(now)} for served in streams for alarm in served.watch.open()]
@@ -63,17 +80,30 @@ async def overview(hub: Hub) -> dict[str, Any]:
         "stale": {"total": len(stale), "shown": [summary(served, now) for served in stale[:MOST_SHOWN]]},
         "unreadable": [{"name": name, "why": stream.why} for name, stream in sorted(hub.unreadable.items())],
         "webhook": dict(zip(("undelivered", "problem"), await hub.alarms.undelivered(), strict=True)),
-        "health": health(hub),
+        "health": health_of(hub),
     }  # fmt: skip
 
 
-def health(hub: Hub) -> dict[str, Any]:
+def health_of(hub: Hub) -> dict[str, Any]:
     """Return whether samples can be stored, and what else is not as it should be."""
     return {
         "ok": hub.trouble is None, "trouble": hub.trouble, "problems": hub.problems(),
         "clock_ahead": round(hub.clock.ahead, 3),
         "refused": {"total": hub.counters.refused.total(), "last": hub.counters.last_refused},
     }  # fmt: skip
+
+
+async def health(hub: Hub, _: Request) -> Response:
+    undelivered, _problem = await hub.alarms.undelivered()
+    about = {"streams": len(hub.streams), "unreadable": sorted(hub.unreadable), "undelivered": undelivered}
+    return answer(health_of(hub) | about, 200 if hub.trouble is None else 503)
+
+
+async def get_audit(hub: Hub, request: Request) -> dict[str, Any]:
+    """Return who did what, the newest first; entries outlive the stream they are about."""
+    query = request.query_params
+    values = query.get("stream"), number(query, "limit", 100, 1, MOST_ENTRIES)
+    return {"entries": await hub.workers.read(hub.store.objects, AUDIT, values) if hub.store else []}
 
 
 def summary(served: ServedStream, now: float) -> dict[str, Any]:
@@ -89,25 +119,24 @@ def summary(served: ServedStream, now: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def listed(hub: Hub, query: Mapping[str, str]) -> dict[str, Any]:
+async def get_streams(hub: Hub, request: Request) -> dict[str, Any]:
     """Return the streams whose name holds a text, some of them in full."""
+    query, now = request.query_params, hub.clock()
     search, order = query.get("search", "").casefold(), query.get("sort", "name")
-    offset, limit = whole(query, "offset", 0, 0, 10**9), whole(query, "limit", 50, 0, MOST_LISTED)
-    now = hub.clock()
-    keys: dict[str, Callable[[ServedStream], Any]] = {
-        "name": lambda x: 0, "shift": lambda x: -x.shift(), "n": lambda x: -x.stream.n, "seen": lambda x: -x.last_post,
-        "rate": lambda x: -x.activity.rate(now),
-        "alarm": lambda x: (not x.watch.open(), -x.shift() if x.watch.shift else 0.0),
-    }  # fmt: skip
-    if order not in keys:
+    offset, limit = number(query, "offset", 0, 0, 10**9), number(query, "limit", 50, 0, MOST_STREAMS)
+    if order not in ORDERS:
         fail("GET", "sort", "be one of " + ", ".join(ORDERS), repr(order)[:80])
-    fits = sorted((x for x in hub.present() if search in x.name.casefold()), key=lambda x: (keys[order](x), x.name))
+    fits = [served for served in hub.present() if search in served.name.casefold()]
+    fits.sort(key=lambda served: (ORDERS[order](served, now), served.name))
     shown = fits[offset : offset + limit]
     await hub.load_curves(shown)
     return {
         "total": len(fits), "streams": [summary(served, now) for served in shown],
         "alarms": sum(bool(served.watch.open()) for served in fits), "now": now,
     }  # fmt: skip
+
+
+# one stream
 
 
 def alarm_of(served: ServedStream, now: float) -> dict[str, Any]:
@@ -129,44 +158,50 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def state_of(served: ServedStream, now: float) -> dict[str, Any]:
+    """Return what changes of a stream from moment to moment."""
+    return {
+        "n": served.stream.n, "labels": served.labels, "version": served.version,
+        "seen": served.last_post if served.stream.n else None, "rate": round(served.activity.rate(now), 3),
+        "shift": served.shift(), "acts": served.stream.acts._asdict(), "alarm": alarm_of(served, now),
+    }  # fmt: skip
+
+
 async def detailed(hub: Hub, served: ServedStream, *, diagnosis: bool = True) -> dict[str, Any]:
     """Return all that is known of a stream now."""
-    method = served.stream.method
-    options = {name: plain(value) for name, value in chosen(method).items()}
-    interval = served.stream.interval()
-    now = hub.clock()
-    about = {
-        "name": served.name, "n": served.stream.n, "labels": served.labels, "classes": served.classes,
-        "named": served.definition.class_names is not None, "source": served.stream.source.prior,
-        "prior": served.stream.prior, "acts": served.stream.acts._asdict(),
+    method, interval, now = served.stream.method, served.stream.interval(), hub.clock()
+    about = state_of(served, now) | {
+        "name": served.name, "classes": served.classes, "named": served.definition.class_names is not None,
+        "source": served.stream.source.prior, "prior": served.stream.prior,
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
-        "method": method.name, "options": options, "created": served.created, "version": served.version,
-        "version_since": served.version_since,
-        "seen": served.last_post if served.stream.n else None, "rate": round(served.activity.rate(now), 3),
-        "shift": served.shift(), "alarm": alarm_of(served, now), "clients": len(served.receipts.offsets), "now": now,
-        "logits": served.stream.calibrator is not None and served.stream.calibrator.of_logits,
+        "method": method.name, "options": {name: plain(value) for name, value in chosen(method).items()},
+        "created": served.created, "version_since": served.version_since, "clients": len(served.receipts.offsets),
+        "logits": served.stream.calibrator is not None and served.stream.calibrator.of_logits, "now": now,
     }  # fmt: skip
     about["diagnosis"] = await hub.diagnoses.of(served) if diagnosis else None
     return about
 
 
-def update(served: ServedStream, now: float) -> dict[str, Any]:
-    """Return what changes from moment to moment, in few digits."""
-    interval = served.stream.interval()
-    return {
-        "t": now, "version": served.version, "n": served.stream.n,
-        "rate": round(served.activity.rate(now), 3), "shift": round(served.shift(), 5),
-        "prior": few(served.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
-        "acts": served.stream.acts._asdict(), "alarm": alarm_of(served, now), "labels": served.labels,
-        "seen": served.last_post,
-    }  # fmt: skip
+async def get_stream(hub: Hub, request: Request) -> dict[str, Any]:
+    wanted = check_choice(request.query_params.get("diagnosis", "1"), "GET", "diagnosis", ("0", "1"))
+    return await detailed(hub, stream_of(hub, request), diagnosis=wanted == "1")
 
 
-async def versions(hub: Hub, served: ServedStream) -> list[dict[str, Any]]:
+async def get_versions(hub: Hub, request: Request) -> dict[str, Any]:
     """Return the model versions of a stream, the newest first."""
+    served = stream_of(hub, request)
     if hub.store is None:
-        return [{"version": served.version, "since": served.version_since}]
-    return await hub.workers.read(hub.store.versions, served.id)
+        return {"versions": [{"version": served.version, "since": served.version_since}]}
+    return {"versions": await hub.workers.read(hub.store.versions, served.id)}
+
+
+async def get_state(hub: Hub, request: Request) -> Response:
+    """Return a stream with all that it has learned, as bytes that `reprior.load` and PUT take."""
+    return Response(stream_of(hub, request).stream.to_bytes(), media_type="application/octet-stream")
+
+
+async def get_alarms(hub: Hub, request: Request) -> dict[str, Any]:
+    return {"alarms": await hub.alarms.listed(stream_of(hub, request))}
 
 
 def few(values: Vector | Matrix) -> Any:
@@ -174,49 +209,54 @@ def few(values: Vector | Matrix) -> Any:
     return np.ascontiguousarray(values, np.float32)
 
 
-async def history(hub: Hub, served: ServedStream, query: Mapping[str, str]) -> dict[str, Any]:
+async def get_history(hub: Hub, request: Request) -> dict[str, Any]:
     """Return the prior over time: a few classes with their intervals, and all of them as a heat map if asked for."""
-    now, k = hub.clock(), served.n_classes
-    last = number(query, "to", now, 0, 1e11)
+    served, query = stream_of(hub, request), request.query_params
+    k, source = served.n_classes, served.stream.source.prior
+    last = number(query, "to", hub.clock(), 0, 1e11)
     first = number(query, "from", last - 3600, 0, 1e11)
     if first >= last:
         fail("GET", "from", "lie before `to`", first)
-    points, top = whole(query, "points", 300, 2, MOST_POINTS), whole(query, "top", 8, 0, MOST_LINES)
-    heat = whole(query, "heat", 0, 0, 1) == 1
+    points, top = number(query, "points", 300, 2, MOST_POINTS), number(query, "top", 8, 0, MOST_LINES)
+    heat = number(query, "heat", 0, 0, 1) == 1
     if heat:
         points = max(2, min(points, HEAT_CELLS // k))
-    chosen = columns(query.get("classes"), served)
-    rows: list[Any] = []
-    if hub.store:
-        rows = await hub.workers.read(hub.store.points, served.id, first, last, points)
+    shown = columns(query.get("classes"), served)
+    rows = await points_between(hub, served, first, last, points)
+    priors, variances = (np.array([np.frombuffer(row[column], "<f4") for row in rows], np.float64).reshape(-1, k)
+                         for column in (2, 3))  # fmt: skip
+    if not shown and len(priors):  # those that moved most, in the range or against the source
+        moved = np.maximum(np.ptp(priors, axis=0), np.abs(priors[-1] - source))
+        shown = np.sort(np.argsort(-moved, kind="stable")[:top]).tolist()
+    lower, upper = share_interval(priors[:, shown], variances[:, shown], 0.95)
+    return {
+        "t": [row[0] / 1000 for row in rows], "n": [row[1] for row in rows], "from": first, "to": last,
+        "classes": shown, "names": [served.classes[c] for c in shown], "source": source[shown],
+        "prior": few(priors[:, shown]), "lower": few(lower), "upper": few(upper),
+        "shift": few(np.abs(priors - source).sum(axis=1) / 2), **({"heat": heat_map(priors, source)} if heat else {}),
+    }  # fmt: skip
+
+
+async def points_between(hub: Hub, served: ServedStream, first: float, last: float, most: int) -> list[Any]:
+    """Return points (t, n, prior, variance) of a time range, with the last samples, which may not be stored yet."""
+    rows = await hub.workers.read(hub.store.points, served.id, first, last, most) if hub.store else []
     behind = not rows or rows[-1][0] < int(1000 * served.last_post)
     if served.stream.n and first <= served.last_post <= last and behind:
-        rows = [*rows[: points - 1], served.history_point(served.last_post)]
-    priors = np.array([np.frombuffer(row[2], "<f4") for row in rows], np.float64).reshape(-1, k)
-    source = served.stream.source.prior
-    if chosen is None and len(rows):  # those that moved most, in the range or against the source
-        moved = np.maximum(np.ptp(priors, axis=0), np.abs(priors[-1] - source))
-        chosen = np.sort(np.argsort(-moved, kind="stable")[:top]).tolist()
-    chosen = chosen or []
-    variances = np.array([np.frombuffer(row[3], "<f4") for row in rows], np.float64).reshape(-1, k)
-    lower, upper = share_interval(priors[:, chosen], variances[:, chosen], 0.95)
-    view: dict[str, Any] = {
-        "t": [row[0] / 1000 for row in rows], "n": [row[1] for row in rows], "from": first, "to": last,
-        "classes": chosen, "names": [served.classes[c] for c in chosen], "source": source[chosen],
-        "prior": few(priors[:, chosen]), "lower": few(lower), "upper": few(upper),
-        "shift": few(np.abs(priors - source).sum(axis=1) / 2),
-    }  # fmt: skip
-    if heat:
-        doublings = np.log2(np.maximum(priors, 1e-12) / source)
-        cells = np.rint(np.clip(doublings / HEAT_RANGE, -1, 1) * 127).astype(np.int8)
-        view["heat"] = {"range": HEAT_RANGE, "classes": k, "cells": base64.b64encode(cells.tobytes()).decode()}
-    return view
+        rows = [*rows[: most - 1], served.history_point(served.last_post)]
+    return rows
 
 
-def columns(text: str | None, served: ServedStream) -> list[int] | None:
-    """Return the columns that a query names by their numbers."""
-    if text is None or text == "":
-        return None
+def heat_map(priors: Matrix, source: Vector) -> dict[str, Any]:
+    """Return how far each share (n, K) has moved from the source, in doublings, as one byte per cell."""
+    doublings = np.log2(np.maximum(priors, 1e-12) / source)
+    cells = np.rint(np.clip(doublings / HEAT_RANGE, -1, 1) * 127).astype(np.int8)
+    return {"range": HEAT_RANGE, "classes": len(source), "cells": base64.b64encode(cells.tobytes()).decode()}
+
+
+def columns(text: str | None, served: ServedStream) -> list[int]:
+    """Return the columns that a query names by their numbers; none if it names none."""
+    if not text:
+        return []
     parts = text.split(",")
     if len(parts) > MOST_LINES:
         fail("GET", "classes", f"name at most {MOST_LINES} classes", len(parts))
@@ -226,3 +266,76 @@ def columns(text: str | None, served: ServedStream) -> list[int] | None:
     if max(numbers) >= served.n_classes:
         fail("GET", "classes", f"lie between 0 and {served.n_classes - 1}", max(numbers))
     return numbers
+
+
+# live events
+
+
+async def get_events(hub: Hub, request: Request) -> Response:
+    name = request.query_params.get("stream")
+    if name is not None:
+        hub.get(name)
+    if hub.watchers >= hub.settings.limits.watchers:
+        raise Refused(503, f"At most {hub.settings.limits.watchers} event streams are served at once.")
+    return StreamingResponse(events(hub, name), media_type="text/event-stream", headers=UNBUFFERED)
+
+
+async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:
+    """Yield events about the server, and about one stream, for as long as somebody reads them.
+
+    A watcher gets the newest state and never a backlog, so a slow one costs no memory. One connection tells both,
+    because a browser opens only six to a server, for all its tabs together.
+    """
+    sent_stream = sent_server = None
+    pause = SERVER_SECONDS if name is None else STREAM_SECONDS
+    turns = round(SERVER_SECONDS / pause)  # for one event about the server
+    silent = 0.0
+    hub.watchers += 1
+    try:
+        yield b"retry: 2000\n\n"
+        for turn in itertools.count():
+            made = b""
+            if name is not None:
+                try:
+                    served = hub.get(name)
+                except Missing:
+                    yield event("deleted", {"name": name})
+                    return
+                if (state := stream_state(served, hub.clock())) != sent_stream:
+                    made, sent_stream = event("update", update(served, hub.clock())), state
+            if turn % turns == 0 and (server := (hub.version, hub.trouble)) != sent_server:
+                made, sent_server = made + event("server", server_state(hub)), server
+            silent = 0.0 if made else silent + pause
+            if silent >= ALIVE_SECONDS:
+                made, silent = b": alive\n\n", 0.0
+            if made:
+                yield made
+            await asyncio.sleep(pause)
+    finally:
+        hub.watchers -= 1
+
+
+def event(kind: str, value: Any) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + json_bytes(value) + b"\n\n"
+
+
+def server_state(hub: Hub) -> dict[str, Any]:
+    return {
+        "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.counters.learned,
+        "alarms": sum(len(served.watch.open()) for served in hub.present()), "trouble": hub.trouble,
+    }  # fmt: skip
+
+
+def stream_state(served: ServedStream, now: float) -> tuple[Any, ...]:
+    """Return what differs when there is something new to tell of a stream."""
+    raised, silence = [alarm["id"] for alarm in served.watch.open()], served.watch.silenced(now)
+    active = served.activity.rate(now) > 0.01  # a rate falls while nothing comes: look once a second at least
+    return served.version, served.stream.n, served.labels, raised, silence, int(now) if active else 0
+
+
+def update(served: ServedStream, now: float) -> dict[str, Any]:
+    """Return what is new of a stream, in few digits."""
+    interval = served.stream.interval()
+    return state_of(served, now) | {
+        "t": now, "prior": few(served.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
+    }  # fmt: skip
