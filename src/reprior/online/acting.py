@@ -38,6 +38,7 @@ MIN_PROBABILITY = 1e-6  # of a label, so that no label rules a correction out fo
 STOP_BELOW, RESUME_ABOVE = 0.5, 0.75  # shares of the correction at which a stream has stopped, and has resumed
 STOPPED, RESUMED = "not label shift", "label shift again"  # kinds of events
 N_CORRECTIONS = 4  # none, label shift, biases of two memories
+DEFAULTS = StreamSettings()  # made once: a server asks for a window with every post
 
 
 class NotLabelShift(UserWarning):
@@ -90,7 +91,7 @@ def window_end_after(n: int, window: int) -> int:
 
 def next_window_end(stream: Stream, n: int) -> int:
     """Return the number of samples, above `n`, at which the next window of a stream ends."""
-    return window_end_after(n, getattr(stream.method, "settings", StreamSettings()).window)
+    return window_end_after(n, getattr(stream.method, "settings", DEFAULTS).window)
 
 
 def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -> Callable[..., int]:
