@@ -185,7 +185,7 @@ def share_of_tests(method: OnlineEbls, state: Vector) -> float:
     """Return the share of the correction that the tests let act."""
     if method.moments is None:
         return 1.0
-    log_evidence, amplified, _ = method.view(state, "tests").tolist()
+    log_evidence, amplified, _ = state[method.places["tests"]].tolist()
     return remembered_share(log_evidence, amplified, method.settings.model)
 
 
@@ -216,8 +216,10 @@ def weights_of(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
     if has_labels(method, state):
         return np.asarray(np.exp(method.view(state, "corrections") @ log_weights_of_each(method, state, prior)))
     share = share_of_tests(method, state)
-    weights = (np.maximum(prior, MIN_PRIOR) / method.source.prior) ** share
-    return weights if method.base is None else weights * np.exp((1.0 - share) * method.log_unshifted)
+    weights = np.maximum(prior, MIN_PRIOR) / method.source.prior
+    if share == 1.0:
+        return weights
+    return weights**share if method.base is None else weights**share * np.exp((1.0 - share) * method.log_unshifted)
 
 
 def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Matrix:

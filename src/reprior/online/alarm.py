@@ -176,7 +176,7 @@ class Alarm(Saved):
         rows = self._rows(proba, "Alarm.look")
         stream_prior = check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k,
                                    classes=self.source.classes)  # fmt: skip
-        self._bet(rows, stream_prior, check_times(times, len(rows), "Alarm.look"))
+        self.bet(rows, stream_prior, check_times(times, len(rows), "Alarm.look"))
         return self.verdict
 
     def watch(self, stream: Learner, proba: Any, times: Any = None) -> Verdict:
@@ -206,7 +206,7 @@ class Alarm(Saved):
             block, prior = slice(first, first + RENEW - self.purse.verdict.n % RENEW), self.purse.stream_prior
             if self.purse.verdict.n % RENEW == 0 or prior is None:
                 prior = stream.prior
-            self._bet(rows[block], prior, when[block])
+            self.bet(rows[block], prior, when[block])
             stream.learn_calibrated(rows[block])
             first = block.stop
         return self.verdict
@@ -215,7 +215,8 @@ class Alarm(Saved):
         """Return rows (n, K), checked, with columns in the order of the source's classes by name."""
         return check_proba(by_name(proba, self.source.classes, caller), caller, name, len(self.source.prior))
 
-    def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
+    def bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
+        """Test rows (n, K) that came at `times` (n,) as `look` does; the caller has checked them."""
         for block, when in in_blocks(self.plan, rows, times):
             corrected = block if self._weights is None else correct(block, self._weights)
             self.purse = update(self.plan, self.purse, np.asarray(corrected, np.float64), prior, when)

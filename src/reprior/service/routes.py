@@ -163,7 +163,7 @@ async def delete_stream(request: Request) -> Response:
 async def sample_route(request: Request) -> Response:
     """Answer a post of samples that did not take the direct way."""
     kind, body = await post_samples(hub_of(request), request.scope, request.receive)
-    return Response(body, media_type=kind.decode())
+    return Response(b"".join(body), media_type=kind.decode())
 
 
 async def post_labels(request: Request) -> Response:
