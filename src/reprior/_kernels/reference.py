@@ -53,7 +53,7 @@ def width(k: int) -> int:
 def padded(vector: Array) -> Array:
     """Return (2, width): the vector and ones, each with zeros behind."""
     out = np.zeros((2, width(len(vector))))
-    out[:, : len(vector)] = vector, np.ones(len(vector))
+    out[0, : len(vector)], out[1, : len(vector)] = vector, 1.0
     return out
 
 

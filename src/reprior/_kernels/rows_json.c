@@ -5,12 +5,20 @@ enum { MOST = 2 };
 #include "buffers.h"
 
 #include <float.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define TEN(d) 1e##d##0, 1e##d##1, 1e##d##2, 1e##d##3, 1e##d##4, 1e##d##5, 1e##d##6, 1e##d##7, 1e##d##8, 1e##d##9
 #define HUNDRED(d) TEN(d##0), TEN(d##1), TEN(d##2), TEN(d##3), TEN(d##4), TEN(d##5), TEN(d##6), TEN(d##7), TEN(d##8), TEN(d##9)
 static const double TENS[] = {TEN(), TEN(1), TEN(2), TEN(3), TEN(4), TEN(5), TEN(6), TEN(7), TEN(8), TEN(9), HUNDRED(1), HUNDRED(2)};
+#define W(x) UINT64_C(1##x)
+static const uint64_t WHOLE_TENS[] = {
+    W(), W(0), W(00), W(000), W(0000), W(00000), W(000000), W(0000000), W(00000000), W(000000000), W(0000000000),
+    W(00000000000), W(000000000000), W(0000000000000), W(00000000000000), W(000000000000000), W(0000000000000000),
+    W(00000000000000000), W(000000000000000000), W(0000000000000000000)};
 /* powers of ten up to 10^22 are exact as double; 10^27 is as long double of 64 bits */
-enum { EXACT_TENS = 22, EXACT_LONG_TENS = 27, SIGNIFICANT = 9, LONGEST = 18, FIXED_FROM = -5 };
+enum { EXACT_TENS = 22, EXACT_LONG_TENS = 27, SIGNIFICANT = 9, LONGEST = 19, USUAL = 40 };
 
 INLINE const char *skip(const char *at) {
     while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t') at++;
@@ -20,9 +28,9 @@ INLINE const char *skip(const char *at) {
 /* Return m·10^e rounded as Python rounds it, or set *sure to 0. */
 INLINE double scaled(uint64_t m, int e, int *sure) {
     *sure = 1;
-    if (m == 0) return 0.0;
     if (m <= (UINT64_C(1) << 53) && e >= -EXACT_TENS && e <= EXACT_TENS) /* both exact: one rounding */
         return e < 0 ? (double)m / TENS[-e] : (double)m * TENS[e];
+    if (m == 0) return 0.0;
 #if LDBL_MANT_DIG == 64
     if (e < 0 && e >= -200) {
         long double x = (long double)m;
@@ -44,57 +52,99 @@ INLINE double scaled(uint64_t m, int e, int *sure) {
     return 0.0;
 }
 
-/* Read digits behind those in *m and return where they end. */
-INLINE const char *read_digits(const char *at, uint64_t *m) {
-    for (unsigned digit; (digit = (unsigned)(*at - '0')) < 10; at++) *m = *m * 10 + digit;
-    return at;
+/* Add up to eight digits to *m and return how many there are; eight bytes are read, and none of them decides a branch:
+ * what comes next in a row of numbers is hard to guess. */
+INLINE int read_eight(const char *at, uint64_t *m) {
+    uint64_t x;
+    memcpy(&x, at, sizeof x);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    x = __builtin_bswap64(x);
+#endif
+    x ^= UINT64_C(0x3030303030303030); /* a digit becomes its value */
+    const uint64_t others = ((x + UINT64_C(0x7676767676767676)) | x) & UINT64_C(0x8080808080808080);
+    const int count = others ? __builtin_ctzll(others) / 8 : 8;
+    x = count ? x << (64 - 8 * count) : 0; /* zeros before the digits */
+    x = x * 10 + (x >> 8); /* sums of two digits, then of eight */
+    x = ((x & UINT64_C(0xFF000000FF)) * UINT64_C(0xF424000000064) +
+         ((x >> 16) & UINT64_C(0xFF000000FF)) * UINT64_C(0x271000000001)) >> 32;
+    *m = *m * WHOLE_TENS[count] + x;
+    return count;
 }
 
-/* Read a JSON number to *out and return where it ends, NULL if there is none. The text ends with a zero byte.
- * *wide is set if the number has more than nine significant digits. */
-INLINE const char *read_number(const char *at, double *out, int *wide) {
-    const char *begin = at;
-    const int negative = *at == '-';
-    uint64_t m = 0;
-    int e = 0, sure = 0;
-    at += negative;
-    const char *first = at;
-    if (*at == '0') at++;
-    else at = read_digits(at, &m);
-    if (at == first || (unsigned)(*at - '0') < 10) return NULL;
-    Py_ssize_t digits = *first == '0' ? 0 : at - first;
+/* Return the comma or bracket behind a number, among the next 32 bytes, NULL if there is none. */
+INLINE const char *next_end(const char *at) {
+#ifdef __SSE2__
+    for (int half = 0; half < 2; half++, at += 16) {
+        const __m128i x = _mm_loadu_si128((const __m128i *)at);
+        const __m128i ends = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8(',')), _mm_cmpeq_epi8(x, _mm_set1_epi8(']')));
+        const int found = _mm_movemask_epi8(ends);
+        if (found) return at + __builtin_ctz((unsigned)found);
+    }
+#else
+    for (int i = 0; i < 32; i++)
+        if (at[i] == ',' || at[i] == ']') return at + i;
+#endif
+    return NULL;
+}
+
+/* Read a number as most are written, d.ddd or d.ddde-dd; return where it ends, NULL if it is another. The end is found
+ * apart from the digits, so that the processor can begin with the next number before it is done with this one. */
+INLINE const char *read_usual(const char *at, double *out, int *wide) {
+    const char *end = next_end(at);
+    uint64_t m = (unsigned char)*at++ - (uint64_t)'0';
+    int sure, places = 0;
+    if (m > 9) return NULL;
     if (*at == '.') {
-        const char *point = ++at;
-        at = read_digits(at, &m);
-        if (at == point) return NULL;
-        e = (int)(point - at), digits += at - point;
+        places = read_eight(++at, &m);
+        if (places == 8) places += read_eight(at + 8, &m);
+        if (places == 16) {
+            const uint64_t before = m;
+            places += read_eight(at + 16, &m);
+            if (before >= WHOLE_TENS[19 + 16 - places]) return NULL; /* more than 19 digits need not fit in 64 bits */
+        }
+        if (places == 0) return NULL;
+        at += places;
     }
+    if (at != end) {
+        const unsigned tens = (unsigned char)at[2] - (unsigned)'0', ones = (unsigned char)at[3] - (unsigned)'0';
+        if (at + 4 != end || *at != 'e' || at[1] != '-' || tens > 9 || ones > 9) return NULL;
+        places += (int)(10 * tens + ones);
+    }
+    *wide |= m >= UINT64_C(1000000000);
+    *out = scaled(m, -places, &sure);
+    return sure ? end : NULL;
+}
+
+/* Read any JSON number to *out and return where it ends, NULL if there is none; the text ends with a zero.
+ * *wide is set if the number has more than nine significant digits. */
+static const char *read_number(const char *at, double *out, int *wide) {
+    char text[64], *end;
+    const char *begin = at;
+    int significant = 0;
+    at += *at == '-';
+    if (*at == '0' && (unsigned)(at[1] - '0') < 10) return NULL;
+    for (int part = 0; part < 2; part++) { /* before the point, and behind it */
+        const char *first = at;
+        for (; (unsigned)(*at - '0') < 10; at++) significant += significant || *at != '0';
+        if (at == first) return NULL;
+        if (part || *at != '.') break;
+        at++;
+    }
+    *wide |= significant > 9;
     if (*at == 'e' || *at == 'E') {
-        int power = 0;
-        const int below = at[1] == '-';
         at += 1 + (at[1] == '-' || at[1] == '+');
-        if (*at < '0' || *at > '9') return NULL;
-        for (; *at >= '0' && *at <= '9'; at++) power = power < 9999 ? power * 10 + (*at - '0') : power;
-        e += below ? -power : power;
+        if ((unsigned)(*at - '0') > 9) return NULL;
+        while ((unsigned)(*at - '0') < 10) at++;
     }
-    *wide |= digits > 19 || m >= UINT64_C(1000000000);
-    if (digits <= 19) *out = scaled(m, e, &sure);
-    if (!sure) { /* rare: many digits, or a tiny number */
-        char text[64], *end;
-        const size_t length = (size_t)(at - begin);
-        if (length >= sizeof text) return NULL;
-        memcpy(text, begin, length), text[length] = 0;
-        const double x = PyOS_string_to_double(text, &end, NULL);
-        if (PyErr_Occurred()) return NULL;
-        *out = x;
-        return *end || !(x - x == 0.0) ? NULL : at;
-    }
-    if (negative) *out = -*out;
-    return at;
+    const size_t length = (size_t)(at - begin);
+    if (length >= sizeof text) return NULL;
+    memcpy(text, begin, length), text[length] = 0;
+    *out = PyOS_string_to_double(text, &end, NULL);
+    return *end || !(*out - *out == 0.0) ? NULL : at;
 }
 
 /* Read rows to `out` (n, K); return where they end. */
-static const char *read_rows(const char *at, double *out, Py_ssize_t n, Py_ssize_t k, int *wide) {
+static const char *read_rows(const char *at, const char *last, double *out, Py_ssize_t n, Py_ssize_t k, int *wide) {
     if (*at++ != '[') return NULL;
     for (Py_ssize_t row = 0; row < n; row++) {
         at = skip(at);
@@ -104,8 +154,10 @@ static const char *read_rows(const char *at, double *out, Py_ssize_t n, Py_ssize
         for (Py_ssize_t i = 0; i < k; i++) {
             at = skip(at);
             if (i && *at != ',') return NULL;
-            at = read_number(skip(at + (i > 0)), out++, wide);
-            if (!at) return NULL;
+            at = skip(at + (i > 0));
+            const char *end = last - at >= USUAL ? read_usual(at, out, wide) : NULL;
+            if (!end && !(end = read_number(at, out, wide))) return NULL;
+            at = end, out++;
         }
         at = skip(at);
         if (*at++ != ']') return NULL;
@@ -127,7 +179,7 @@ PyObject *parse_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssiz
     if (n < 1 || k < 1 || n > (last - text) / (2 * k)) Py_RETURN_NONE; /* a number and what follows it are two bytes */
     PyObject *rows = PyBytes_FromStringAndSize(NULL, n * k * (Py_ssize_t)sizeof(double));
     if (!rows) return NULL;
-    end = read_rows(text + start, (double *)PyBytes_AsString(rows), n, k, &wide);
+    end = read_rows(text + start, last, (double *)PyBytes_AsString(rows), n, k, &wide);
     if (!end || PyErr_Occurred()) {
         PyErr_Clear();
         Py_DECREF(rows);
@@ -136,37 +188,41 @@ PyObject *parse_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssiz
     return Py_BuildValue("NnO", rows, end - text, wide ? Py_True : Py_False);
 }
 
-static const char PAIRS[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
-                            "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
-
-INLINE char *write_digits(char *at, uint32_t x) { /* nine digits */
-    const uint32_t high = x / 10000, low = x % 10000, top = high / 10000, mid = high % 10000;
+/* Write the nine digits of a number below 10^9: one, then eight that are divided out two, then four, then eight at a
+ * time. */
+INLINE char *write_digits(char *at, uint32_t x) {
+    const uint32_t top = x / 100000000, rest = x % 100000000;
+    uint64_t y = rest / 10000 | (uint64_t)(rest % 10000) << 32, high;
+    high = (y * 10486 >> 20) & UINT64_C(0x7F0000007F);
+    y = (y - 100 * high) << 16 | high;
+    high = (y * 103 >> 10) & UINT64_C(0xF000F000F000F);
+    y = ((y - 10 * high) << 8 | high) | UINT64_C(0x3030303030303030);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    y = __builtin_bswap64(y);
+#endif
     *at = (char)('0' + top);
-    memcpy(at + 1, PAIRS + 2 * (mid / 100), 2), memcpy(at + 3, PAIRS + 2 * (mid % 100), 2);
-    memcpy(at + 5, PAIRS + 2 * (low / 100), 2), memcpy(at + 7, PAIRS + 2 * (low % 100), 2);
+    memcpy(at + 1, &y, sizeof y);
     return at + SIGNIFICANT;
 }
 
 /* Write a number between 0 and 1 with nine significant digits and return where it ends; NULL for another number. */
 INLINE char *write_number(char *at, double x) {
-    if (x == 0.0) return memcpy(at, "0.0", 3), at + 3;
-    if (!(x > 1e-290 && x <= 1.0)) return NULL;
+    if (!(x > 1e-290 && x < 0.9999999995)) {
+        if (x != 0.0 && !(x > 0.5 && x <= 1.0)) return NULL;
+        memcpy(at, x == 0.0 ? "0.0" : "1.0", 3);
+        return at + 3;
+    }
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     int e = ((int)(bits >> 52) - 1023) * 1233 / 4096 - 1; /* the power of ten, or one below it */
-    double y = x * TENS[SIGNIFICANT - 1 - e];
-    if (y >= 999999999.5) y = x * TENS[SIGNIFICANT - 2 - e], e++;
-    if (y >= 999999999.5) y = 1e8, e++; /* 0.9999999999 */
-    const uint32_t m = (uint32_t)(y + 0.5);
-    if (e == 0) return memcpy(at, "1.0", 3), at + 3;
-    if (e >= FIXED_FROM) {
-        memcpy(at, "0.00000", 7);
+    e += x * TENS[SIGNIFICANT - 1 - e] >= 999999999.5;
+    const uint32_t m = (uint32_t)(x * TENS[SIGNIFICANT - 1 - e] + 0.5);
+    if (x >= 1e-5) { /* not by e, which is known later: a wrong guess of the processor costs less */
+        memcpy(at, "0.000000", 8);
         return write_digits(at + 1 - e, m);
     }
-    char digits[SIGNIFICANT];
-    write_digits(digits, m);
-    at[0] = digits[0], at[1] = '.';
-    memcpy(at + 2, digits + 1, SIGNIFICANT - 1);
+    write_digits(at + 1, m);
+    at[0] = at[1], at[1] = '.';
     at += 1 + SIGNIFICANT, e = -e;
     *at++ = 'e', *at++ = '-';
     if (e >= 100) *at++ = (char)('0' + e / 100), e %= 100, *at++ = (char)('0' + e / 10);
@@ -180,24 +236,26 @@ PyObject *format_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     if (count != 1) return PyErr_Format(PyExc_TypeError, "format_rows takes 1 argument");
     Py_buffer *rows = take(&buffers, args[0], "df", 2, 0);
     const Py_ssize_t n = rows ? rows->shape[0] : 0, k = rows ? rows->shape[1] : 0;
-    char *text = rows && k ? malloc((size_t)(n * (k * LONGEST + 3) + 2)) : NULL, *at = text;
-    PyObject *made = NULL;
-    if (!text) return answer(&buffers, -2);
+    if (!k) return answer(&buffers, REFUSED);
+    const int single = rows->format[0] == 'f';
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, n * (k * LONGEST + 2) + 2); /* as long as it may get */
+    if (!made) return answer(&buffers, REFUSED);
+    char *text = PyByteArray_AsString(made), *at = text;
     *at++ = '[';
-    for (Py_ssize_t row = 0; at && row < n; row++) {
-        if (row) *at++ = ',';
+    for (Py_ssize_t row = 0, cell = 0; at && row < n; row++) {
         *at++ = '[';
-        for (Py_ssize_t i = 0; at && i < k; i++) {
-            const Py_ssize_t place = row * k + i;
-            if (i) *at++ = ',';
-            at = write_number(at, rows->format[0] == 'f' ? (double)((const float *)rows->buf)[place]
-                                                         : ((const double *)rows->buf)[place]);
+        for (const Py_ssize_t last = cell + k; at && cell < last; cell++) {
+            at = write_number(at, single ? (double)((const float *)rows->buf)[cell] : ((const double *)rows->buf)[cell]);
+            if (at) *at++ = ',';
         }
-        if (at) *at++ = ']';
+        if (at) at[-1] = ']', *at++ = ',';
     }
-    if (at) *at++ = ']', made = PyBytes_FromStringAndSize(text, at - text);
-    free(text);
-    if (!at) return answer(&buffers, -2);
-    Py_XDECREF(answer(&buffers, 0));
+    if (!at) {
+        Py_DECREF(made);
+        return answer(&buffers, REFUSED);
+    }
+    at[-(n > 0)] = ']';
+    PyByteArray_Resize(made, at + (n == 0) - text);
+    Py_XDECREF(answer(&buffers, DONE));
     return made;
 }

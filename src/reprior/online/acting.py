@@ -39,6 +39,7 @@ MIN_PROBABILITY = 1e-6  # of a label, so that no label rules a correction out fo
 STOP_BELOW, RESUME_ABOVE = 0.5, 0.75  # shares of the correction at which a stream has stopped, and has resumed
 STOPPED, RESUMED = "not label shift", "label shift again"  # kinds of events
 N_CORRECTIONS = 4  # none, label shift, biases of two memories
+DEFAULTS = StreamSettings()  # made once: a server asks for a window with every post
 
 
 class NotLabelShift(UserWarning):
@@ -93,7 +94,7 @@ def window_end_after(n: int, window: int) -> int:
 
 def next_window_end(stream: Stream, n: int) -> int:
     """Return the number of samples, above `n`, at which the next window of a stream ends."""
-    return window_end_after(n, getattr(stream.method, "settings", StreamSettings()).window)
+    return window_end_after(n, getattr(stream.method, "settings", DEFAULTS).window)
 
 
 def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -> Callable[..., int]:
@@ -185,7 +186,7 @@ def share_of_tests(method: OnlineEbls, state: Vector) -> float:
     """Return the share of the correction that the tests let act."""
     if method.moments is None:
         return 1.0
-    log_evidence, amplified, _ = method.view(state, "tests").tolist()
+    log_evidence, amplified, _ = state[method.places["tests"]].tolist()
     return remembered_share(log_evidence, amplified, method.settings.model)
 
 
@@ -213,8 +214,10 @@ def weights_of(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
     if has_labels(method, state):
         return np.asarray(np.exp(method.view(state, "corrections") @ log_weights_of_each(method, state, prior)))
     share = share_of_tests(method, state)
-    weights = (np.maximum(prior, MIN_PRIOR) / method.source.prior) ** share
-    return weights if method.base is None else weights * np.exp((1.0 - share) * method.log_unshifted)
+    weights = np.maximum(prior, MIN_PRIOR) / method.source.prior
+    if share == 1.0:
+        return weights
+    return weights**share if method.base is None else weights**share * np.exp((1.0 - share) * method.log_unshifted)
 
 
 def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Matrix:

@@ -144,7 +144,7 @@ class Alarm(Saved):
             Time of each sample, as numbers that never decrease. The verdict then reports times too.
         """
         rows, stream_prior = self._rows(proba, "Alarm.look"), self._prior(prior, "Alarm.look")
-        self._bet(rows, stream_prior, check_times(times, len(rows), "Alarm.look"))
+        self.bet(rows, stream_prior, check_times(times, len(rows), "Alarm.look"))
         return self.verdict
 
     def watch(self, stream: Learner, proba: Any, times: Any = None) -> Verdict:
@@ -173,7 +173,7 @@ class Alarm(Saved):
             block, prior = slice(first, first + RENEW - self.state.verdict.n % RENEW), self.state.stream_prior
             if self.state.verdict.n % RENEW == 0 or prior is None:
                 prior = stream.prior
-            self._bet(rows[block], prior, when[block])
+            self.bet(rows[block], prior, when[block])
             stream.learn_calibrated(rows[block])
             first = block.stop
         return self.verdict
@@ -186,7 +186,8 @@ class Alarm(Saved):
         k, classes = len(self.plan.mean), self.source.classes
         return check_prior(prior, caller, "prior", allow_zero=True, n_classes=k, classes=classes)
 
-    def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
+    def bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
+        """Test rows (n, K) that came at `times` (n,) as `look` does; the caller has checked them."""
         for block, when in in_blocks(self.plan, rows, times):
             corrected = block if self._weights is None else correct(block, self._weights)
             self.state = bets.update(self.plan, self.state, np.asarray(corrected, np.float64), prior, when)

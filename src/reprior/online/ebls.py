@@ -251,8 +251,9 @@ class OnlineEbls:
 
         Only evidence counts: the filters' share is 1 − P(no shift)/P(no shift at the start), at least 0.
         """
-        shifted = max(0.0, 1.0 - float(self.view(state, "no_shift")) / self.settings.model.no_shift)
-        filtered = self.view(state, "weights") @ self.view(state, "mean")
+        no_shift = float(state[self.places["no_shift"].start])
+        shifted = max(0.0, 1.0 - no_shift / self.settings.model.no_shift)
+        filtered = state[self.places["weights"]] @ self.view(state, "mean")
         return np.asarray(self.without_shift + shifted * (filtered - self.without_shift))
 
     def weights(self, state: Vector, prior: Vector | None = None) -> Vector:

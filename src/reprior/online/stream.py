@@ -303,7 +303,7 @@ class Stream(show.Plotted, Saved):
         """Return corrected probabilities (n, K), given what `calibrated` returned. `prior` saves computing it again."""
         with self._lock:
             weights = self.method.weights(self._values, prior)
-        return np.asarray(correct_rows(as_stored(rows), weights).astype(rows.dtype, copy=False))
+        return correct_rows(as_stored(rows), weights).astype(rows.dtype, copy=False)
 
     def observe(self, p: Any, y: Any) -> None:
         """Learn the label `y` of a sample `p` (K,) that the stream has learned before. Labels may arrive late.

@@ -20,8 +20,8 @@ BODIES = {False: b"application/json", True: b"application/msgpack"}
 HEAD = b"".join(b"%s: %s\r\n" % header for header in HEADERS)
 
 
-async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, bytes]:
-    """Learn samples and return the answer with them corrected: its content type, and its body."""
+async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, list[Any]]:
+    """Learn samples and return the answer with them corrected: its content type, and the parts of its body."""
     headers = scope["header_values"]
     kind = content_type(headers.get(b"content-type", b"application/json").decode("latin-1"))
     packed = wants_msgpack(headers.get(b"accept", b"").decode("latin-1"), kind)
@@ -38,7 +38,7 @@ async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, byt
         fail("samples", "correct", "be true or false", repr(correct)[:80])
     post = Post(body["proba"], client, seq, body.get("dtype"), correct, body.get("ids"))
     learned = await hub.posts.samples(name, post)
-    return BODIES[packed], pack(learned.fields()) if packed else json_answer(learned, nine_digits)
+    return BODIES[packed], [pack(learned.fields())] if packed else json_answer(learned, nine_digits)
 
 
 def parse_samples(text: bytes, kind: str, n_classes: int) -> tuple[dict[str, Any], bool]:
@@ -60,24 +60,26 @@ def parse_samples(text: bytes, kind: str, n_classes: int) -> tuple[dict[str, Any
     return parse(text, kind, "samples"), False
 
 
-def json_answer(learned: Answer, nine_digits: bool) -> bytes:
-    """Return an answer as JSON; corrected probabilities have as many digits as those that came: nine, or all."""
+def json_answer(learned: Answer, nine_digits: bool) -> list[Any]:
+    """Return the parts of an answer as JSON; corrected probabilities have as many digits as those that came: nine, or
+    all."""
+    fields = learned.fields()
     if nine_digits and learned.proba is not None:
-        rows = loops.format_rows(np.ascontiguousarray(learned.proba))
+        rows = loops.format_rows(np.ascontiguousarray(fields.pop("proba")))
         if rows != REFUSED:
-            rest = json_bytes(learned._replace(proba=None).fields())
-            return b'{"proba":%s,%s' % (rows, rest[1:])
-    return json_bytes(learned.fields())
+            return [b'{"proba":', rows, b",", json_bytes(fields)[1:]]
+        fields = learned.fields()
+    return [json_bytes(fields)]
 
 
-async def send_whole(send: Any, kind: bytes, body: bytes) -> None:
+async def send_whole(send: Any, kind: bytes, parts: list[Any]) -> None:
     """Send a successful answer, with one write if the server is uvicorn: each write costs as much as all the rest."""
-    length = b"%d" % len(body)
+    length = b"%d" % sum(map(len, parts))
     cycle: Any = getattr(send, "__self__", None)
     if type(cycle).__name__ != "RequestResponseCycle" or not hasattr(cycle, "flow"):
         headers = [(b"content-type", kind), (b"content-length", length), *HEADERS]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": b"".join(parts)})
         return
     if cycle.flow.write_paused and not cycle.disconnected:
         await cycle.flow.drain()
@@ -86,7 +88,7 @@ async def send_whole(send: Any, kind: bytes, body: bytes) -> None:
     cycle.response_started, cycle.waiting_for_100_continue = True, False
     close = b"" if cycle.keep_alive else b"connection: close\r\n"
     head = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %s\r\n%s%s\r\n" % (kind, length, HEAD, close)
-    cycle.transport.write(head + body)
+    cycle.transport.writelines((head, *parts))
     cycle.response_complete = True
     cycle.message_event.set()
     if not cycle.keep_alive:

@@ -155,7 +155,8 @@ class ServedStream:
     def look(self, now: float) -> bool:
         """Let the alarm's test look at the samples that wait; return whether that raised the alarm."""
         assert self.watch.test is not None
-        before = self.stream.n - self.watch.waiting_rows - self.watch.test.verdict.n  # samples that it never looked at
+        looked_at = self.watch.test.purse.verdict.n
+        before = self.stream.n - self.watch.waiting_rows - looked_at  # samples that it never looked at
         self.watch.test_moved = True
         if not self.watch.look():
             return False

@@ -59,10 +59,12 @@ class StreamAlarms:
     def look(self) -> bool:
         """Test the samples that wait against the prior from before them; return whether that raised the alarm."""
         assert self.test is not None
+        assert self.waiting_prior is not None
         rows = np.concatenate([block for block, _ in self.waiting])
         times = np.repeat([t for _, t in self.waiting], [len(block) for block, _ in self.waiting])
         self.waiting, self.waiting_rows = [], 0
-        return bool(self.test.look(rows, self.waiting_prior, times))
+        self.test.bet(rows, self.waiting_prior, times)
+        return bool(self.test.purse.verdict)
 
     def restart(self, test: Alarm | None) -> None:
         """Continue with another test; samples that waited for the old one are not for it."""
