@@ -155,7 +155,7 @@ class ServedStream:
     def look(self, now: float) -> bool:
         """Let the alarm's test look at the samples that wait; return whether that raised the alarm."""
         assert self.watch.test is not None
-        looked_at = self.watch.test.purse.verdict.n
+        looked_at = self.watch.test.state.verdict.n
         before = self.stream.n - self.watch.waiting_rows - looked_at  # samples that it never looked at
         self.watch.test_moved = True
         if not self.watch.look():

@@ -64,7 +64,7 @@ class StreamAlarms:
         times = np.repeat([t for _, t in self.waiting], [len(block) for block, _ in self.waiting])
         self.waiting, self.waiting_rows = [], 0
         self.test.bet(rows, self.waiting_prior, times)
-        return bool(self.test.purse.verdict)
+        return bool(self.test.state.verdict)
 
     def restart(self, test: Alarm | None) -> None:
         """Continue with another test; samples that waited for the old one are not for it."""
