@@ -35,7 +35,10 @@ HARM = 0.01  # nats of log-loss by which a batch or a stream counts as harmed
 BLOCK, DELAY, LABELLED = 20, 300, 0.05  # samples learned at once; samples until a label comes; share of labels
 FEW_LABELS, MANY_LABELS = 20, 100  # labels per batch
 MIN_PROBABILITY = 1e-6  # a smaller probability counts as this in the log-loss
-VALUES = {"label_shift_odds": (3.0, 30.0, 100.0), "drift_scale": (0.1, 0.4), "no_shift": (0.3, 0.9)}  # other values
+VALUES = {  # other values of each constant
+    "label_shift_odds": (3.0, 30.0), "drift_scale": (0.1, 0.4), "samples_per_direction": (1.0, 4.0),
+    "min_move": (0.003, 0.3), "no_shift": (0.3, 0.9),
+}  # fmt: skip
 RIDGE = 1.0  # standard deviation of class biases fitted to all labels
 BATCH = {
     "uncorrected, not calibrated": "the classifier as it is",

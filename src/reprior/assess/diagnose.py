@@ -221,7 +221,7 @@ def evidence_of(
         else:
             rows = as_listed(rows, k, listed.prior)
         source = replace(source, heldout=(rows, y), error=None)
-    error = measure_error(source)
+    error = measure_error(source, settings)
     assert error is not None
     assert error.moments is not None
     unshifted = np.ones_like(source.prior) if unshifted is None else unshifted

@@ -9,6 +9,7 @@ from reprior._types import ClassifierError, Labels, Matrix, Source, Vector
 from reprior.model.label_shift import moment_reference
 from reprior.model.likelihood import information
 from reprior.model.samples import TwoSamples, density_ratio
+from reprior.model.settings import DEFAULT, Settings
 from reprior.rows.correction import correct_float64
 from reprior.rows.passes import MAX_DENSE_CLASSES, row_blocks, rows_kept
 
@@ -44,7 +45,7 @@ def label_trust(samples: TwoSamples, weights: Vector) -> float:
     return max(0.0, 1 - by_chance / max(observed, 1e-12))
 
 
-def measure_error(source: Source) -> ClassifierError | None:
+def measure_error(source: Source, settings: Settings = DEFAULT) -> ClassifierError | None:
     """Return the held-out samples of each class and what their probabilities tell; None without held-out samples."""
     if source.error is not None or source.heldout is None:
         return source.error
@@ -54,7 +55,7 @@ def measure_error(source: Source) -> ClassifierError | None:
     some, shown, information = np.asarray(proba[::stride], np.float64), counts > 0, np.zeros(k)
     information[shown] = information_of_outputs(some, y[::stride], source.prior, shown)
     information[~shown] = information[shown].mean()  # for classes without held-out samples: the classifier's average
-    return ClassifierError(counts, information, moment_reference(proba, y, information))
+    return ClassifierError(counts, information, moment_reference(proba, y, information, settings))
 
 
 def information_of_outputs(proba: Matrix, y: Labels, source_prior: Vector, shown: NDArray[np.bool_]) -> Vector:

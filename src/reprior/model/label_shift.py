@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from reprior._kernels.reference import moments
 from reprior._types import Labels, Matrix, MomentReference, Vector
-from reprior.model.settings import DEFAULT, Settings
+from reprior.model.settings import Settings
 
 MAX_DIRECTIONS = 16  # of the moments that are compared, so that a test costs little
 MIN_VARIANCE = 0.002  # of a direction, where each moment has variance 1: p, √p and p² are nearly collinear
@@ -35,7 +35,7 @@ MAX_DENSE = 512  # moments from which on only the largest eigenvalues are comput
 MAX_LOG_EVIDENCE = 1e9  # nats: larger evidence is cut to it
 
 
-def moment_reference(proba: Matrix, y: Labels, information: Vector, settings: Settings = DEFAULT) -> MomentReference:
+def moment_reference(proba: Matrix, y: Labels, information: Vector, settings: Settings) -> MomentReference:
     """Return what held-out samples (n, K) with labels (n,) show about the moments.
 
     `information` (K,) is that of the predictions about each class.

@@ -85,7 +85,7 @@ class OnlineEbls:
 
     @cached_property
     def error(self) -> ClassifierError | None:
-        return measure_error(self.source)
+        return measure_error(self.source, self.settings.model)
 
     @cached_property
     def moments(self) -> MomentReference | None:

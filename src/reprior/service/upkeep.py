@@ -61,10 +61,10 @@ def problems_of(db: sqlite3.Connection, stored: StoredStream, definitions: dict[
     size, before, since = 4 * served.n_classes, 0, int(1000 * stored.version_since)
     query = "SELECT t, n, length(prior), length(variance) FROM history WHERE stream = ? ORDER BY t, n"
     for t, n, *sizes in db.execute(query, (stored.id,)):
-        if (t >= since and not before <= n <= stored.n) or sizes != [size, size]:
+        if (t > since and not before <= n <= stored.n) or sizes != [size, size]:
             problems.append(f"{name} has a damaged point in its history, at {t / 1000:.3f}.")
             break
-        before = n if t >= since else 0  # each model version counts its own samples
+        before = n if t > since else 0  # each model version counts its own samples
     if stored.version == 1:
         for client, n in db.execute("SELECT client, n FROM offsets WHERE stream = ?", (stored.id,)):
             if n > stored.n:
