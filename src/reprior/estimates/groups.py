@@ -23,7 +23,7 @@ from reprior.rows.correction import correct_rows
 from reprior.rows.keys import factorize, plain
 
 if TYPE_CHECKING:
-    from reprior.model.groups import GroupSpread
+    from reprior.model.interval import PosteriorSpread
 
 ALIKE = 0.015  # standard deviation of a share of 10 % between groups up to which they are called alike
 MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
@@ -107,7 +107,7 @@ class Groups:
         What groups have in common; None if each group was estimated alone.
     source : Source
         The training side.
-    spread : GroupSpread
+    spread : PosteriorSpread
         Uncertainty of shares and priors, for the intervals.
     rows_of : callable
         Returns the samples of a group by its position.
@@ -127,7 +127,7 @@ class Groups:
     converged: NDArray[np.bool_]
     population: Population | None
     source: Source
-    spread: GroupSpread = field(compare=False)
+    spread: PosteriorSpread = field(compare=False)
     rows_of: Callable[[int], Blocks] = field(compare=False)
     whole: PriorEstimate | None = field(default=None, compare=False)
     calibrator: Calibrator | None = None
@@ -154,7 +154,7 @@ class Groups:
             self.prior[g], self.weights[g], status=status, n_iter=0, n=int(self.n[g]),
             log_likelihood=float(self.log_likelihood[g]), source=self.source, target=target,
             calibrator=self.calibrator, spread=spread, shares=self.shares[g], n_labels=getattr(target, "n_labels", 0),
-            posterior=spread.posterior(1 - float(self.shifted[g])), **checked,
+            posterior=spread.posterior, **checked,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Hashable]:

@@ -7,21 +7,21 @@ class weights of each group. Posterior means and variances are here.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from reprior._check import check_flag, check_prior, fail
 from reprior._labels import same_rows
-from reprior._types import Interval, Matrix, Source, Vector
-from reprior.estimates.estimate import OF, PriorEstimate
+from reprior._types import Matrix, Source, Vector
+from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups, Population
 from reprior.estimates.verdict import UNCLEAR
 from reprior.model.acting import equal_mixture, scaled_weights
 from reprior.model.ebls import ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
-from reprior.model.interval import Moments, Posterior, beta_interval, posterior_of
+from reprior.model.interval import Moments, Posterior, PosteriorSpread, posterior_of
 from reprior.model.population import Scatter, information, scatter_of, unlikeness
 from reprior.model.samples import base_factor
 from reprior.model.settings import DEFAULT, Settings
@@ -50,49 +50,13 @@ class FittedGroups(NamedTuple):
     shifted: Vector
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSpread:
-    """What is known about groups, by "shares" and "prior": estimates, their moments `about`, and the samples that
-    intervals are rounded to. `log_weight_variance` is that of `Posterior`. All have one row per group, or are those of
-    one group."""
-
-    estimates: dict[str, Any]
-    about: dict[str, Moments]
-    samples: dict[str, Any]
-    log_weight_variance: Vector
-    note: str
-
-    def at(self, level: float, of: str = "shares") -> Interval:
-        """Return the interval of each class's share, or of its prior in the population."""
-        ends = beta_interval(self.about[of], level, estimate=self.estimates[of], n=self.samples[of])
-        return Interval(*ends, level=level, note=self.note)
-
-    def of_group(self, g: int) -> GroupSpread:
-        """Return what is known about one group."""
-        about = {of: Moments(x.mean[g], x.variance[g]) for of, x in self.about.items()}
-        return GroupSpread({of: x[g] for of, x in self.estimates.items()}, about,
-                           {of: x[g] for of, x in self.samples.items()}, self.log_weight_variance[g],
-                           self.note)  # fmt: skip
-
-    def posterior(self, no_shift: float) -> Posterior:
-        """Return the posterior of one group, given the probability that nothing has shifted."""
-        return Posterior(self.about["shares"], self.about["prior"], no_shift, self.log_weight_variance)
-
-    def without_rows(self) -> GroupSpread:
-        """Return the same: it holds no samples."""
-        return self
-
-
-def group_spread(
-    shares: Matrix, prior: Matrix, about: dict[str, Moments], log_weight_variance: Vector, n: Vector, source: Source
-) -> GroupSpread:
-    """Return what is known about groups of n (G,) samples. Priors are rounded to one of all samples."""
+def group_spread(shares: Vector, prior: Vector, posterior: Posterior, n: Vector, source: Source) -> PosteriorSpread:
+    """Return how sure the estimates of groups of n (G,) samples are. Priors are rounded to one of all samples."""
     note = "Optimistic: without held-out samples the classifier error is unknown."
     if source.heldout is not None:
         note = ("The intervals include the noise of each group and the uncertainty about the classifier error. This "
                 "error has the same direction in every group.")  # fmt: skip
-    samples = {"shares": n[:, None], "prior": np.full((len(n), 1), n.sum())}
-    return GroupSpread({"shares": shares, "prior": prior}, about, samples, log_weight_variance, note)
+    return PosteriorSpread(shares, prior, n[:, None], float(n.sum()), posterior, note)
 
 
 def groups(
@@ -177,16 +141,16 @@ def of_estimates(training: Source, names: tuple[Hashable, ...], estimates: list[
         return Moments(stacked(lambda e: getattr(posterior_of(e), of).mean),
                        stacked(lambda e: getattr(posterior_of(e), of).variance))  # fmt: skip
 
+    posterior = Posterior(moments("shares"), moments("prior"), stacked(lambda e: posterior_of(e).no_shift),
+                          stacked(lambda e: posterior_of(e).log_weight_variance))  # fmt: skip
     shares, prior, n = stacked(lambda e: e.shares), stacked(lambda e: e.prior), stacked(lambda e: e.n)
     one, population = estimates[0] if len(estimates) == 1 else None, None
     if one is not None:
         population = Population(one.prior, np.inf, (), 1, int(one.n), training.classes, differ=False)
     return Groups(
-        names, shares, prior, stacked(lambda e: e.weights), n.astype(np.int64),
-        stacked(lambda e: 1 - posterior_of(e).no_shift), stacked(lambda e: e.log_likelihood),
-        stacked(lambda e: e.status.ok), population, training,
-        group_spread(shares, prior, {of: moments(of) for of in OF},
-                     stacked(lambda e: posterior_of(e).log_weight_variance), n, training),
+        names, shares, prior, stacked(lambda e: e.weights), n.astype(np.int64), 1 - posterior.no_shift,
+        stacked(lambda e: e.log_likelihood), stacked(lambda e: e.status.ok), population, training,
+        group_spread(shares, prior, posterior, n, training),
         lambda g: estimates[g].target, one,  # type: ignore[arg-type,return-value]
     )  # fmt: skip
 
@@ -218,13 +182,13 @@ def fit_pooled_groups(
     stand_out = tuple(names[g] for g in odd)
     population = Population(whole.prior, scatter.concentration, stand_out, len(names), int(n.sum()), training.classes,
                             alike(scatter, settings) < UNCLEAR[0] or len(stand_out) > 0)  # fmt: skip
-    about = {"shares": Moments(fitted.shares, fitted.shares_variance),
-             "prior": Moments(fitted.prior, fitted.prior_variance)}  # fmt: skip
     of_log = np.log1p(fitted.prior_variance / np.maximum(fitted.prior, MIN_MEAN) ** 2)  # if the prior were log-normal
+    posterior = Posterior(Moments(fitted.shares, fitted.shares_variance), Moments(fitted.prior, fitted.prior_variance),
+                          1 - fitted.shifted, of_log)  # fmt: skip
     return Groups(
         names, fitted.shares, fitted.prior, fitted.weights, rows.sizes, fitted.shifted,
         fitted.log_ratio - n * np.log(fitted.weights @ training.prior), fitted.change < TOLERANCE, population, training,
-        group_spread(fitted.shares, fitted.prior, about, of_log, n, training), rows.of_group, whole,
+        group_spread(fitted.shares, fitted.prior, posterior, n, training), rows.of_group, whole,
     )  # fmt: skip
 
 
@@ -308,8 +272,10 @@ def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector)
     scaled = replace(groups, weights=scaled_weights(groups.weights, share, unshifted, groups.source.prior))
     if share >= 0.5:
         return scaled
-    about = {of: equal_mixture(x, means, groups.n[:, None]) for of, x in groups.spread.about.items()}
-    spread = replace(groups.spread, about=about, estimates={"shares": means, "prior": means})
+    posterior = groups.spread.posterior
+    shares, prior = (equal_mixture(x, means, groups.n[:, None]) for x in (posterior.shares, posterior.prior))
+    posterior = replace(posterior, shares=shares, prior=prior)
+    spread = replace(groups.spread, posterior=posterior, shares=means, prior=means)
     population = groups.population
     if population is not None:
         population = replace(population, prior=groups.n @ means / groups.n.sum())

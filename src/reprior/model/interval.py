@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,12 +28,18 @@ class Posterior:
 
     Intervals follow from it. They assume a shift of unknown size, so they do not bet that there is none. `no_shift` is
     the probability that nothing has shifted. `log_weight_variance` (K,) is that of the logarithm of each class weight.
+    For groups all of these have one row per group.
     """
 
     shares: Moments
     prior: Moments
-    no_shift: float
+    no_shift: Any
     log_weight_variance: Vector
+
+    def of_group(self, g: int) -> Posterior:
+        """Return what is known about one group."""
+        shares, prior = (Moments(x.mean[g], x.variance[g]) for x in (self.shares, self.prior))
+        return Posterior(shares, prior, float(self.no_shift[g]), self.log_weight_variance[g])
 
 
 def mixture(probabilities: Vector, means: Matrix, variances: Matrix) -> Moments:
@@ -84,19 +90,29 @@ def beta_interval(about: Moments, level: float, *, estimate: Vector, n: Vector |
 
 @dataclass(frozen=True, slots=True)
 class PosteriorSpread:
-    """What the default knows about `shares` and `prior` (K,) of `n` samples, and notes about it."""
+    """How sure an estimate of `shares` and `prior` (K,) is, or those of groups (G, K): intervals from their posterior.
+
+    Intervals of shares are rounded to one of `n` samples, those of priors to one of `n_population`.
+    """
 
     shares: Vector
     prior: Vector
-    n: float
+    n: Any
+    n_population: float
     posterior: Posterior
-    notes: tuple[str, ...]
+    note: str
 
     def at(self, level: float, of: str = "shares") -> Interval:
         """Return the interval of each class's share, or of its prior in the population; the estimate lies inside."""
-        about, estimate = (self.posterior.shares, self.shares) if of == "shares" else (self.posterior.prior, self.prior)
-        ends = beta_interval(about, level, estimate=estimate, n=self.n)
-        return Interval(*ends, level=level, note=" ".join(self.notes))
+        about, estimate, n = self.posterior.shares, self.shares, self.n
+        if of == "prior":
+            about, estimate, n = self.posterior.prior, self.prior, self.n_population
+        return Interval(*beta_interval(about, level, estimate=estimate, n=n), level=level, note=self.note)
+
+    def of_group(self, g: int) -> PosteriorSpread:
+        """Return that of one group."""
+        return PosteriorSpread(self.shares[g], self.prior[g], self.n[g], self.n_population, self.posterior.of_group(g),
+                               self.note)  # fmt: skip
 
     def without_rows(self) -> PosteriorSpread:
         """Return the same: it holds no samples."""
@@ -105,7 +121,7 @@ class PosteriorSpread:
 
 def posterior_spread(shares: Vector, prior: Vector, n: float, posterior: Posterior, source: Source) -> PosteriorSpread:
     """Return how sure an estimate is, with notes about what the intervals include."""
-    return PosteriorSpread(shares, prior, float(n), posterior, tuple(interval_notes(source, n)))
+    return PosteriorSpread(shares, prior, float(n), float(n), posterior, " ".join(interval_notes(source, n)))
 
 
 def posterior_of(estimate: PriorEstimate) -> Posterior:
