@@ -43,7 +43,7 @@ HARM = 0.01  # nats of log-loss by which a draw counts as harmed
 FLOOR = 1e-8  # of a share in KL
 HU2025 = Path(__file__).parents[1] / "experiments" / "hu2025"
 VALUES: dict[str, tuple[Any, ...]] = {  # other values of each constant
-    "no_shift": (0.3, 0.5, 0.8),
+    "no_shift": (0.3, 0.8, 0.9),
     "even_shift": (0.1, 0.2, 0.7),
     "even_samples": (0.0, 5.0, 100.0),
     "sizes": ((1.0, 8.0, 64.0), (1.0, 3.0, 10.0, 30.0, 100.0), (0.3, 1.0, 4.0, 16.0, 64.0), (3.0, 12.0, 48.0)),
