@@ -14,7 +14,7 @@ import numpy as np
 
 from reprior._check import check_flag, check_prior, fail
 from reprior._labels import same_rows
-from reprior._types import Matrix, Source, Vector
+from reprior._types import Source, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups, Population
 from reprior.estimates.verdict import UNCLEAR
