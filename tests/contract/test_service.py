@@ -410,6 +410,7 @@ def test_metrics_health_and_unknown_addresses(http, name):
     assert (health["ok"], health["trouble"]) == (True, None)
     assert "nothing at this address" in error(http.get("/nowhere"), 404)
     assert "contain a slash" in error(http.put("/streams/team%2Fmodel", json={"source": [1, 1]}), 404)
+    assert "a line break" in error(http.post("/streams/a/samples%0A", json={"proba": [[0.5, 0.5]]}), 404)
     assert "does not take this method" in error(http.post("/healthz"), 405)
 
 

@@ -117,6 +117,14 @@ def test_the_oldest_rows_go_when_too_many_wait(caplog):
     assert batches.add([0.5, 0.5]) == 0
 
 
+def test_many_rows_at_once_wait_in_parts_that_fit():
+    batches = Client(f"http://127.0.0.1:{free_port()}").batches("s", rows=256, max_bytes=10_000)
+    batches.add(rows_of(200, 10))  # 16,000 bytes
+    assert 0 < batches.waiting < 200
+    assert sum(held.size for held in batches._held) <= 10_000
+    assert not batches.close(0.1)
+
+
 def test_batches_survive_a_stream_that_is_deleted_and_made_again(client, name):
     batches = client.batches(name, rows=5, seconds=0.01)
     batches.add(rows_of(5, 3))

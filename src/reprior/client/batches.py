@@ -222,8 +222,9 @@ class Batches:
                 over, taken = taken, 0
             elif not self._held:
                 self._since = time.monotonic()
-            for first in range(0, taken, self.rows):
-                self._held.append(Held(held.columns, held.rows[first : first + self.rows]))
+            at_once = self._at_once(held.rows)
+            for first in range(0, taken, at_once):
+                self._held.append(Held(held.columns, held.rows[first : first + at_once]))
                 self._bytes += self._held[-1].size
             self._rows += taken
             while self._bytes > self.max_bytes and len(self._held) > 1:
@@ -234,6 +235,11 @@ class Batches:
         if over:
             self._drop(over, "The batches are closed." if closed else f"More than {self.max_bytes} bytes wait.")
         return taken
+
+    def _at_once(self, rows: Matrix) -> int:
+        """Return how many rows like these one batch takes: no more than one post, or than may wait."""
+        waiting = (self.max_bytes - OVERHEAD) // max(1, rows[:1].nbytes)
+        return max(1, min(self.rows, self._sender.rows_at_once(rows), waiting))
 
     def _pop(self) -> Matrix:
         """Remove and return the oldest rows."""
@@ -306,7 +312,7 @@ class Batches:
         while self._held:
             after = self._held[0]
             alike = after.columns == columns and after.rows.shape[1] == parts[0].shape[1]
-            if not alike or self._busy + len(after.rows) > self.rows:
+            if not alike or self._busy + len(after.rows) > self._at_once(parts[0]):
                 break
             parts.append(self._pop())
             self._busy += len(parts[-1])

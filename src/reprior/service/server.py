@@ -103,8 +103,8 @@ class App:
 
         try:
             self._checks.check(scope)
-            if b"%2f" in scope.get("raw_path", b"").lower():
-                raise Missing("A name in an address must not contain a slash, not even encoded.")
+            if b"%2f" in scope.get("raw_path", b"").lower() or path.endswith("\n"):  # `$` of the router allows one
+                raise Missing("A name in an address must not contain a slash or a line break, not even encoded.")
             if scope["method"] == "POST" and SAMPLES.fullmatch(path):  # past the router
                 scope["endpoint"] = post_samples
                 kind, body = await post_samples(self.hub, scope, receive)
