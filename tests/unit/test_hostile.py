@@ -288,7 +288,7 @@ def test_a_refusal_in_python_names_no_option_of_the_command_line():
         (lambda: pipe.estimate([[70, 30]]), "divide each row by its sum first"),
         (lambda: pipe.estimate([[-1.0, 2.0]]), "apply softmax first, or fit a `pipeline` with `logits=True`"),
         (lambda: pipe.stream().learn_one([3.0, 2.0]), "apply softmax first, or fit a `pipeline` with `logits=True`"),
-        (lambda: strange.estimate(unsure, on_reject="refuse").correct(unsure), "estimate with `on_reject='scale'`"),
+        (lambda: strange.estimate(unsure, on_reject="refuse").correct(unsure), "estimate with `on_reject='ignore'`"),
     ):
         with pytest.raises(rp.InputError, match=re.escape(said)) as refused:
             call()

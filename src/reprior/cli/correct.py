@@ -31,6 +31,7 @@ from reprior.pipelines.watch import Watch
 from reprior.rows.correction import correct_rows
 from reprior.state import decode, encode, hidden, is_special, naming, whole_file, write_atomically
 
+NEXT_STEP = "Calibration is applied in full. Label random samples and pass them as `--labels` to decide."
 UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".zip", ".zst", ".msgpack", ".db")
 
 
@@ -135,7 +136,7 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
     by = "" if wanted.prior else f" by {inputs.method_text}"
     head = f"{output}: {counted(len(parts), 'file')} corrected{by}"
     head += f", {kept} of them by an earlier run" if kept else ""
-    lines = first_lines(head, weighting.verdict, weighting.stopped)
+    lines = first_lines(head, weighting.verdict, weighting.stopped) + [NEXT_STEP] * bool(weighting.stopped)
     return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(weighting.verdict), weighting.ok)
 
 

@@ -41,8 +41,8 @@ BY_POSITION = "Classes were matched by position, because the input or the source
 @click.option("--state", type=click.Path(path_type=Path), help="Save the state here, and continue from it.")
 @click.option("-o", "--output", default="-", type=click.Path(allow_dash=True, path_type=Path), help="Output file.")
 @click.option("--emit", type=click.Choice(["both", "rows", "prior"]),
-              help="Corrected rows, the prior after every --every rows, or both.  [default: rows with -o, else"
-              " both]")  # fmt: skip
+              help="Corrected rows, the prior after every --every rows, or both; a CSV table gets rows alone."
+              "  [default: rows with -o, else both]")  # fmt: skip
 @click.option("--every", default=100, show_default=True, help="Number of samples between two updates of the prior.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end of the file, and follow a rotated file, like"
               " tail -F.")  # fmt: skip

@@ -84,7 +84,7 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
         fail(caller, name, "differ from the held-out samples in their class prior alone",
              f"a probability of label shift of {acts.share:.0%}",
              remedy=f"Check the data.{in_training(checks)}{advice} To {caller} anyway, estimate with"
-                    " `on_reject='scale'`")  # fmt: skip
+                    " `on_reject='ignore'`")  # fmt: skip
     advice = label_advice("Pass labels of {} as `labels` to decide.", labels, unlabelled)
     warn(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)} Calibration is applied in"
          f" full.{advice}")  # fmt: skip

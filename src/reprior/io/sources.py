@@ -26,7 +26,7 @@ from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.state import MAGIC
 
-TOO_LARGE = 2.0  # times the largest score of all labelled classes: numbers beyond that are scores of no class
+TOO_LARGE = 2.0  # times the range of scores of labelled classes: numbers that far above the smallest are no scores
 MAX_LABEL_DISTANCE = 0.05  # total variation between held-out labels and predictions, above which we warn
 
 
@@ -65,8 +65,8 @@ def labelled_rows(table: Table, path: Path) -> tuple[Matrix, Labels]:
     labels = label_columns(chunk.labels, table, path, len(chunk.proba), table.classes)
     labelled = np.bincount(labels, minlength=part.n_classes) > 0
     if choice.values and part.columns and not choice.columns and not labelled.all():
-        largest = np.max(chunk.proba, axis=0)
-        others = np.flatnonzero(~labelled & (largest > TOO_LARGE * np.abs(largest[labelled]).max()))
+        largest, scores = np.max(chunk.proba, axis=0), chunk.proba[:, labelled]
+        others = np.flatnonzero(~labelled & (largest - scores.min() > TOO_LARGE * np.ptp(scores)))
         if len(others):
             fail(choice.caller, part.name, "have no other numbers beside the scores of the classes",
                  f"{listed([part.columns[j] for j in others])}, which no label names, with numbers up to"
