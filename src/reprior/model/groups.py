@@ -245,7 +245,7 @@ def add_common_error(whole: PriorEstimate, of: str, own: Moments) -> Moments:
 
 def alike(scatter: Scatter, settings: Settings) -> float:
     """Return the probability that groups do not differ, which is `no_shift` before the data."""
-    return float(1 / (1 + (1 / settings.no_shift - 1) * np.exp(min(scatter.gain, 700.0))))
+    return float(settings.no_shift / (settings.no_shift + (1 - settings.no_shift) * np.exp(min(scatter.gain, 700.0))))
 
 
 def shift_probability(

@@ -110,7 +110,7 @@ class PosteriorSpread:
         return Interval(*beta_interval(about, level, estimate=estimate, n=n), level=level, note=self.note)
 
     def of_group(self, g: int) -> PosteriorSpread:
-        """Return that of one group."""
+        """Return how sure the estimate of one group is."""
         return PosteriorSpread(self.shares[g], self.prior[g], self.n[g], self.n_population, self.posterior.of_group(g),
                                self.note)  # fmt: skip
 

@@ -29,7 +29,7 @@ from reprior._types import Labels, Matrix, MomentReference, Vector
 from reprior.model.settings import Settings
 
 MAX_DIRECTIONS = 16  # of the moments that are compared, so that a test costs little
-MIN_VARIANCE = 0.002  # of a direction, where each moment has variance 1: p, √p and p² are nearly collinear
+MIN_VARIANCE = 0.002  # of a direction, if each moment has variance 1; p, √p, p² are collinear. 0.001 to 0.01 do as well
 MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
 MAX_LOG_EVIDENCE = 1e9  # nats: larger evidence is cut to it
@@ -59,8 +59,7 @@ def heldout_stride(n: float, k: int) -> int:
 
 
 def moment_directions(x: Matrix, at_most: int) -> Matrix:
-    """Return the directions (M, D) in which moments (n, M) are compared: `at_most` of the principal ones of
-    standardised moments, each scaled to variance 1."""
+    """Return `at_most` principal directions (M, D) of standardised moments (n, M), each scaled to variance 1."""
     deviation = np.maximum(x.std(axis=0), 1e-6)
     variance, vectors = principal_directions((x - x.mean(axis=0)) / deviation)
     kept = np.flatnonzero(variance > MIN_VARIANCE)[::-1][:at_most]
@@ -96,7 +95,7 @@ def class_moments(x: Matrix, y: Labels, certain: Matrix, pseudo_count: float) ->
     means = sums / counts
     residual = x - means[y]
     within = residual.T @ residual / len(x) + 1e-6 * np.eye(x.shape[1])
-    # a class has the scatter of its samples, and of one average sample
+    # a class has the scatter of its samples and the average one: with few samples it is taken to scatter more
     deviations = np.sqrt((np.maximum(squares - counts * means**2, 0) + np.diag(within)) / counts)
     return ClassMoments(means, within, deviations)
 

@@ -147,7 +147,7 @@ def fit_pipeline(
         options = {"base": training / training.sum()} | options
     raw = check_prior(np.maximum(rows.mean(axis=0, dtype=np.float64), 1e-9), "pipeline", "proba")
     kept = replace(cal, of_logits=logits) if logits or cal.kind != "none" else None
-    error = measure_error(source, options.get("settings", DEFAULT))
+    error = measure_error(source, options.get("settings", DEFAULT) if method == "ebls" else DEFAULT)
     return Pipeline(kept, replace(source, error=error), method, options, raw)
 
 
