@@ -175,7 +175,7 @@ def fit_pooled_groups(
         no_shift = GroupCounts(*rows.map_groups(lambda some: some.counts(unshifted))).log_ratio
     fitted = fit_with(common, scatter, rows, whole, no_shift, settings)
     if len(odd):
-        loose = replace(common, concentration=settings.sizes[0])  # the others show little about these
+        loose = replace(common, concentration=1.0)  # one sample of the common prior: others show little about these
         alone = fit_with(loose, scatter, rows, whole, no_shift, settings, alone=True)
         for array, own in zip(fitted, alone, strict=True):
             array[odd] = own[odd]

@@ -193,8 +193,11 @@ class Noise:
 
 
 def noise(reference: MomentReference, prior: Vector) -> Noise:
-    """Return the noise at a target prior (K,): Σ_k counts_k (V_k + (M_k − πM)ᵀ(M_k − πM)) for target and held-out
-    samples."""
+    """Return the noise of eq. 3 at a target prior (K,), separately for target and held-out samples.
+
+    Held-out samples of class k enter with π_k (1 + I_k (w_k − 1))/n: if the class becomes w_k times as frequent, so
+    does the noise of its mean, as far as the predictions tell the class from others.
+    """
     deviation = np.sqrt(np.diag(reference.within))
     centred = reference.class_means - prior @ reference.class_means
     n_heldout = reference.n_heldout / heldout_stride(reference.n_heldout, len(prior))

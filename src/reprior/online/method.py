@@ -56,7 +56,7 @@ class StreamMethod(Protocol):
 
 
 class Untested:
-    """What a method has that neither tests for label shift nor has a native kernel."""
+    """Defaults of a method that does not test for label shift."""
 
     name: ClassVar[str]
     source: Source

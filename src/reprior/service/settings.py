@@ -1,4 +1,4 @@
-"""What a server is told once, at its start: options, limits and tokens; and the clocks it goes by."""
+"""Settings of a server, fixed at its start: options, limits, tokens and clocks."""
 
 from __future__ import annotations
 
