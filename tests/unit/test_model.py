@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from worlds import gaussian_outputs, make_problem
+from worlds import gaussian_outputs, make_problem, score_outputs
 
 import reprior as rp
 from reprior import datasets
@@ -55,6 +55,20 @@ def test_without_a_shift_corrected_probabilities_are_not_worse(n):
         worse.append(rp.metrics.log_loss(found.correct(proba), y) - rp.metrics.log_loss(proba, y))
     assert np.mean(worse) < 0.001
     assert np.mean(np.array(worse) > 0.01) <= 0.05
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_many_classes_with_few_held_out_samples_each_are_left_alone_without_a_shift(balanced):
+    k, worse = 60, []
+    prior = np.full(k, 1 / k) if balanced else rp.simulate.long_tail(k, 0.1)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        heldout_y, y = rng.choice(k, 100, p=prior), rng.choice(k, 1000, p=prior)
+        heldout, proba = (score_outputs(rng, labels, k, 4.0, prior) for labels in (heldout_y, y))
+        est = rp.pipeline(heldout, heldout_y).estimate(proba)
+        calibrated = rp.pipeline(heldout, heldout_y).calibrate(proba)
+        worse.append(rp.metrics.log_loss(est.correct(proba), y) - rp.metrics.log_loss(calibrated, y))
+    assert max(worse) < 0.01
 
 
 @pytest.mark.parametrize("n", [1, 5, 20])

@@ -18,7 +18,7 @@ from reprior.model.classifier_error import label_trust
 from reprior.model.interval import Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
 from reprior.model.settings import DEFAULT, Settings
-from reprior.model.shift_prior import Shifts, fit_shifts, refit, smoothed_source
+from reprior.model.shift_prior import Shifts, fit_shifts, refit
 from reprior.rows.blocks import Blocks, check_inputs
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows, rows_kept, some_rows
@@ -116,7 +116,7 @@ def population_priors(samples: TwoSamples, shifts: Shifts, shares: Matrix, n: in
     A gamma prior of w_k is one of the prior ε_k w_k. Were all labels known, n samples would add n to its rate.
     """
     size, mean = (np.array([getattr(h.prior, name) for h in shifts.hypotheses]) for name in ("size", "mean"))
-    rate = size / (mean * smoothed_source(samples)) + n
+    rate = size / (mean * samples.smoothed_prior) + n
     priors = (size + n * shares) / rate
     return priors / priors.sum(axis=1, keepdims=True), rate
 

@@ -22,7 +22,7 @@ class TwoSamples:
     Rows are scaled so that the density ratio of target to held-out samples is r(x) = row @ weights; they sum to 1 if
     every class has held-out samples. `heldout` (n, K) have labels `y` (n,) and count `heldout_weights` (n,) each; n = 0
     if there are training counts alone. `target` (N, K) are used without labels and count `target_weight` each.
-    `source_prior` (K,) is the class prior for which all weights are 1.
+    `source_prior` (K,) is the class prior for which all weights are 1. `smoothed_prior` (K,) is the same with less noise.
     """
 
     heldout: Matrix
@@ -31,6 +31,7 @@ class TwoSamples:
     target: Matrix
     target_weight: float
     source_prior: Vector
+    smoothed_prior: Vector
 
     @property
     def ratio(self) -> float:
@@ -54,18 +55,34 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
     kept = min(settings.max_samples, max(MAX_NUMBERS // k, 100))
     raw_heldout, heldout_y = (np.zeros((0, k)), np.zeros(0, np.intp)) if source.heldout is None else source.heldout
     heldout, weights = density_rows(raw_heldout, factor, missing), np.ones(len(heldout_y))
-    prior = source.prior if base is None else base
+    prior = smoothed_prior = source.prior if base is None else base
     if len(heldout_y) and base is not None:
         wanted, present = len(heldout_y) * base, np.bincount(heldout_y, minlength=k)
         weights = ((wanted + settings.pseudo_count) / (present + settings.pseudo_count))[heldout_y]
     elif len(heldout_y):
-        prior = np.asarray(np.maximum(weights @ heldout, settings.pseudo_count) / weights.sum())
+        prior = np.maximum(heldout.sum(axis=0, dtype=np.float64), settings.pseudo_count) / len(heldout)
+        smoothed_prior = smoothed(prior, heldout, settings.pseudo_count)
     sample = density_rows(some_rows(target, n, kept), factor, missing)
     # each sample is corrected by the other n − 1: one that corrected itself would count twice
     target_weight = (n - 1) / n
     if not len(heldout_y):  # nothing has checked the probabilities
         target_weight /= 1 + len(sample) / (settings.counts_worth * k)
-    return TwoSamples(heldout, heldout_y, weights, sample, target_weight, prior)
+    return TwoSamples(heldout, heldout_y, weights, sample, target_weight, prior, smoothed_prior)
+
+
+def smoothed(prior: Vector, heldout: Matrix, pseudo_count: float) -> Vector:
+    """Return the mean probability `prior` (K,) of held-out samples (n, K), with its logarithms shrunk to their mean.
+
+    They are shrunk as far as chance explains how they differ (James and Stein). A balanced source looks unbalanced by
+    chance, and a shift to equal shares would undo that. Each class counts as if it had `pseudo_count` more samples,
+    because a class that no sample shows would seem to have no noise.
+    """
+    squares = ((heldout - prior) ** 2).sum(axis=0) + pseudo_count
+    noise = squares / (len(heldout) * prior) ** 2  # variance of log prior
+    log_prior = np.log(prior)
+    real = max(float(log_prior.var() - noise.mean()), 0.0)
+    shrunk = np.exp(log_prior.mean() + real / (real + noise) * (log_prior - log_prior.mean()))
+    return np.asarray(shrunk / shrunk.sum())
 
 
 def density_rows(proba: Matrix, factor: Vector, missing: NDArray[np.bool_]) -> Matrix:

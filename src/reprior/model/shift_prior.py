@@ -83,7 +83,7 @@ def shifts_of(
 def fit_shifts(samples: TwoSamples, settings: Settings) -> Shifts:
     """Return the kinds of shift, each fitted to the samples."""
     k, hypotheses = len(samples.source_prior), list[Hypothesis]()
-    even = np.minimum(1 / (k * smoothed_source(samples)), MAX_WEIGHT)
+    even = np.minimum(1 / (k * samples.smoothed_prior), MAX_WEIGHT)
     effective = effective_labels(samples)
     even_shift = settings.even_shift * (effective + 1e-9) / (effective + settings.even_samples + 1e-9)
     centres = (np.ones(k), 1 - even_shift), (even, even_shift)
@@ -165,19 +165,6 @@ def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector) -> Hypothes
     evidence = log_likelihood(samples, weights) - 0.5 * log_determinant + stirling_error.sum()
     evidence += log_gamma_density(weights, prior.size, prior.mean).sum() + prior.log_mixture_gain
     return Hypothesis(prior, weights, covariance, float(evidence))
-
-
-def smoothed_source(samples: TwoSamples) -> Vector:
-    """Return the source prior (K,), its logarithms shrunk to their mean as far as chance explains how they differ
-    (James and Stein). A balanced source looks unbalanced by chance, and a shift to equal shares would undo that."""
-    prior, weights = samples.source_prior, samples.heldout_weights
-    if not len(samples.y):
-        return prior
-    noise = (weights**2 @ (samples.heldout - prior) ** 2) / (weights.sum() * prior) ** 2
-    log_prior = np.log(prior)
-    real = max(float(log_prior.var() - noise.mean()), 0.0)
-    shrunk = np.exp(log_prior.mean() + real / (real + noise + 1e-30) * (log_prior - log_prior.mean()))
-    return np.asarray(shrunk / shrunk.sum())
 
 
 @dataclass(frozen=True, slots=True)
