@@ -196,10 +196,24 @@ def test_labels_help_if_more_than_the_class_prior_has_changed(world, m):
     assert np.abs(with_labels.shares - true).sum() < np.abs(calibrated.mean(axis=0) - true).sum()
 
 
+def test_labels_of_earlier_batches_help_later_ones(world):
+    """Inputs stay blurred, and each batch has ten labels: together they show more than those of one batch."""
+    rng, watch, gains = np.random.default_rng(7), world[0].watch(), []
+    for _ in range(8):
+        rows, y = draw(rng, APART, SOURCE[::-1], 500, blur=1.7)
+        labels = np.where(np.arange(500) < 10, y, -1)
+        alone, remembered = world[0].estimate(rows, labels), watch.estimate(rows, labels)
+        losses = [rp.metrics.log_loss(rp.correct(world[0].calibrate(rows), est.weights), y)
+                  for est in (alone, remembered)]  # fmt: skip
+        gains.append(losses[0] - losses[1])
+    assert gains[0] == 0
+    assert np.mean(gains[4:]) > 0
+
+
 def test_bytes_hold_the_whole_deployment(world, tmp_path):
-    pipe, (good, _), (bad, _) = world
+    pipe, (good, y), (bad, _) = world
     watch = pipe.watch(on_reject="refuse")
-    watch.estimate(bad[:200])
+    watch.estimate(bad[:200], np.where(np.arange(200) < 20, y[:200], -1))
     watch.save(tmp_path / "deployment", key=b"secret")
     for again in (Watch.from_bytes(watch.to_bytes()), Watch.load(tmp_path / "deployment", key=b"secret"),
                   rp.load(watch.to_bytes())):  # fmt: skip
@@ -220,7 +234,7 @@ def replace_watch(watch):
     [
         ("n_batches", -1), ("n_batches", "3"), ("evidence", [1.0, 1.0, 0.0]), ("evidence", [0.0, 0.5, 0.0]),
         ("evidence", [0.0, 1.0]), ("evidence", ["0", 1.0, 0.0]), ("evidence", [-1e10, 1.0, 0.0]),
-        ("on_reject", "explode"), ("method", "none such"),
+        ("on_reject", "explode"), ("method", "none such"), ("log_weights", [0.0]), ("log_weights", [0.0, 0, 0.0, 0.0]),
     ],
 )  # fmt: skip
 def test_forged_bytes_are_refused(world, name, value):

@@ -25,13 +25,15 @@ from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
+MIN_WEIGHT = 1e-30  # of a class, so that its logarithm is defined
 NOT_TESTED = "Whether the change is label shift was not tested: there are no held-out samples."
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Evidence that a deployment's changes are label shift: the log Bayes factor of `n_tests` tests, `amplification` at
-    the last test, and the log Bayes factor `of_labels`.
+    the last test, and the log Bayes factor `of_labels`. `log_weights` (K,) are those after labels of the last batch
+    that had any.
 
     If something else changes, it does so at one of the tests, each as likely as the others. So the Bayes factor against
     label shift is the mean of the Bayes factors of the tests. The start counts as a test without evidence.
@@ -41,13 +43,14 @@ class Evidence:
     amplification: float = 1.0
     of_labels: float = 0.0
     n_tests: float = 1.0
+    log_weights: tuple[float, ...] | None = None
 
     def __add__(self, later: Evidence) -> Evidence:
         """Pool the tests of both by the mean Bayes factor; the later amplification counts."""
         n = self.n_tests + later.n_tests
         against = np.logaddexp(np.log(self.n_tests) - self.log_evidence, np.log(later.n_tests) - later.log_evidence)
         return Evidence(float(np.log(n) - against), later.amplification,
-                        self.of_labels + later.of_labels, n)  # fmt: skip
+                        self.of_labels + later.of_labels, n, later.log_weights or self.log_weights)  # fmt: skip
 
     def share(self, settings: Settings) -> float:
         """Return the share of the correction that it lets act."""
@@ -107,18 +110,19 @@ def with_posterior(estimate: PriorEstimate, posterior: Posterior) -> PriorEstima
 
 def with_labels(
     estimate: PriorEstimate, target: LabelledBlocks, share: float, unshifted: Vector, sample: Matrix,
-    settings: Settings,
+    settings: Settings, earlier: tuple[float, ...] | None = None,
 ) -> tuple[PriorEstimate, float]:  # fmt: skip
     """Return an estimate with labels of some target samples in it, and the log evidence of the labels for label shift.
 
     `share` is the probability of label shift before the labels, `unshifted` (K,) are the class weights without it, and
-    `sample` (m, K) is a part of the target.
+    `sample` (m, K) is a part of the target. `earlier` are log class weights after labels of an earlier batch.
     """
     has_label = target.labels >= 0
     weights = None if target.weights is None else target.weights[has_label]
     rows = labelled_rows(taken_rows(target.raw, has_label), target.labels[has_label], weights)
-    of_none, of_shift = (np.log(np.maximum(x, 1e-30)) for x in (unshifted, estimate.weights))
-    fit = labelled_weights(rows, of_none, of_shift, max(share, settings.min_probability), settings)
+    of_none, of_shift = (np.log(np.maximum(x, MIN_WEIGHT)) for x in (unshifted, estimate.weights))
+    before = None if earlier is None else np.array(earlier)
+    fit = labelled_weights(rows, of_none, of_shift, max(share, settings.min_probability), settings, before)
     w = np.exp(fit.log_weights - fit.log_weights.max())
     w /= estimate.source.prior @ w
     n = int(estimate.n)
@@ -179,6 +183,7 @@ def act(
     and the evidence with that of the labels."""
     share = 1.0 if on_reject == "ignore" else evidence.share(settings)
     if isinstance(target, LabelledBlocks):
-        made, gain = with_labels(estimate, target, share, unshifted, sample, settings)
-        return made, replace(evidence, of_labels=evidence.of_labels + gain)
+        made, gain = with_labels(estimate, target, share, unshifted, sample, settings, evidence.log_weights)
+        log_weights = tuple(np.log(np.maximum(made.weights, MIN_WEIGHT)).tolist())
+        return made, replace(evidence, of_labels=evidence.of_labels + gain, log_weights=log_weights)
     return (estimate if share == 1 else scaled(estimate, share, unshifted, sample)), evidence

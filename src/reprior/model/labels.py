@@ -4,7 +4,7 @@ A bias b (K,) multiplies probabilities by exp(b). With labels y it has the log-l
 There is no bias at all, or each class has one of N(0, spread²), for several spreads. The evidence of each, by Laplace's
 method, averages them. Intervals assume the widest spread, so they do not bet that there is no bias. The evidence of all
 together says whether biases around the corrected probabilities explain the labels better than biases around the
-calibrated ones.
+calibrated ones, or than biases around those that labels of an earlier batch led to.
 """
 
 from __future__ import annotations
@@ -152,21 +152,28 @@ class LabelledWeights:
 
 
 def labelled_weights(
-    rows: LabelledRows, unshifted: Vector, shifted: Vector, share: float, settings: Settings
-) -> LabelledWeights:
-    """Return class weights with biases from labels, around calibrated and around corrected probabilities.
+    rows: LabelledRows, unshifted: Vector, shifted: Vector, share: float, settings: Settings,
+    earlier: Vector | None = None,
+) -> LabelledWeights:  # fmt: skip
+    """Return class weights with biases from labels, averaged over explanations by the labels' evidence.
 
-    `unshifted` and `shifted` (K,) are log weights without and with label shift, whose probability is `share` before the
-    labels.
+    The explanations are log weights (K,) that biases are added to. `unshifted` are those without label shift, `shifted`
+    those with it, whose probability is `share` before the labels. `earlier` are those after labels of an earlier batch.
+    They have a third of the probability.
     """
-    calibrated, corrected = (fit_biases(rows, x, settings) for x in (unshifted, shifted))
-    gain = corrected.log_evidence - calibrated.log_evidence
-    share = updated_share(share, gain)
-    one, two = unshifted + calibrated.mean, shifted + corrected.mean
-    covariance = share * corrected.covariance + (1 - share) * calibrated.covariance
-    covariance = covariance + share * (1 - share) * square(one - two, covariance.ndim)
-    no_bias = share * corrected.none + (1 - share) * calibrated.none
-    return LabelledWeights(share * two + (1 - share) * one, covariance, no_bias, gain, share)
+    centres, probability = [unshifted, shifted], np.array([1 - share, share])
+    if earlier is not None:
+        centres, probability = [*centres, earlier], np.append(2 * probability, 1.0) / 3
+    biases = [fit_biases(rows, centre, settings) for centre in centres]
+    evidence = np.array([b.log_evidence for b in biases])
+    probability = probability * np.exp(np.minimum(evidence - evidence[probability > 0].max(), 700))
+    probability /= probability.sum()
+    means = np.array([centre + b.mean for centre, b in zip(centres, biases, strict=True)])
+    mean = probability @ means
+    covariance = sum(p * (b.covariance + square(own - mean, b.covariance.ndim))
+                     for p, b, own in zip(probability, biases, means, strict=True))  # fmt: skip
+    no_bias, gain = float(probability @ [b.none for b in biases]), float(evidence[1] - evidence[0])
+    return LabelledWeights(mean, np.asarray(covariance), no_bias, gain, float(probability[1]))
 
 
 def square(x: Vector, ndim: int) -> Matrix:

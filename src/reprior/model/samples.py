@@ -22,7 +22,7 @@ class TwoSamples:
     Rows are scaled so that the density ratio of target to held-out samples is r(x) = row @ weights; they sum to 1 if
     every class has held-out samples. `heldout` (n, K) have labels `y` (n,) and count `heldout_weights` (n,) each; n = 0
     if there are training counts alone. `target` (N, K) are used without labels and count `target_weight` each.
-    `source_prior` (K,) is the class prior for which all weights are 1. `smoothed_prior` (K,) is the same with less noise.
+    `source_prior` (K,) is the class prior for which all weights are 1, `smoothed_prior` (K,) the same with less noise.
     """
 
     heldout: Matrix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ class Watch(Saved):
     """Estimate batches one after another, and remember whether changes were label shift; made by `Pipeline.watch`.
 
     Each batch is tested for label shift, and the mean evidence of all tests counts. Corrections are scaled by the
-    probability of label shift. After clear evidence against it, only labels of target samples can raise it again.
+    probability of label shift. After clear evidence against it, only labels of target samples can raise it again. What
+    labels showed in one batch is one explanation of the labels in the next.
 
     Parameters
     ----------
@@ -80,6 +82,7 @@ class Watch(Saved):
         e = self.evidence
         return {"on_reject": self.on_reject, "n_batches": self.n_batches,
                 "evidence": [e.log_evidence, e.amplification, e.of_labels, e.n_tests],
+                "log_weights": list(e.log_weights or []),
                 **self.pipeline.fields(caller)}  # fmt: skip
 
     @classmethod
@@ -88,11 +91,13 @@ class Watch(Saved):
         from reprior.pipelines.pipeline import Pipeline
 
         n, numbers = take(about, "n_batches", int, caller), take(about, "evidence", list, caller)
-        sound = len(numbers) == 4 and all(type(x) is float and abs(x) <= MAX_LOG_EVIDENCE for x in numbers)
+        log_weights, pipeline = take(about, "log_weights", list, caller), Pipeline.from_fields(about, caller)
+        sound = len(numbers) == 4 and len(log_weights) in (0, len(pipeline.source.prior))
+        sound = sound and all(type(x) is float and abs(x) <= MAX_LOG_EVIDENCE for x in numbers + log_weights)
         if not sound or n < 0 or min(numbers[1], numbers[3]) < 1:
             refuse(caller, "data", "invalid numbers")
-        return cls(Pipeline.from_fields(about, caller), on_reject=take(about, "on_reject", str, caller),
-                   evidence=Evidence(*numbers), n_batches=n)  # fmt: skip
+        evidence = replace(Evidence(*numbers), log_weights=tuple(log_weights) or None)
+        return cls(pipeline, on_reject=take(about, "on_reject", str, caller), evidence=evidence, n_batches=n)
 
     def __repr__(self) -> str:
         return f"Watch({self.n_batches} batches; {self.acts.share:.0%} of the correction is applied)"
