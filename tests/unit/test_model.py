@@ -6,7 +6,6 @@ from worlds import gaussian_outputs, make_problem, score_outputs
 
 import reprior as rp
 from reprior import datasets
-from reprior.model.classifier_error import label_trust
 from reprior.model.likelihood import fit_weights, log_likelihood
 from reprior.model.samples import two_samples
 from reprior.model.settings import Settings
@@ -108,15 +107,6 @@ def test_fewer_held_out_samples_are_trusted_less():
     few, many = (rp.ebls(source_of(n), proba) for n in (60, 5000))
     assert few.posterior.no_shift > many.posterior.no_shift
     assert (np.subtract(*few.interval()[::-1]) > np.subtract(*many.interval()[::-1])).all()
-
-
-def test_a_classifier_whose_probabilities_are_wrong_is_trusted_less():
-    heldout, y = source_of(2000).heldout
-    bent = heldout ** np.array([0.3, 1.0, 2.0, 1.0])
-    bent /= bent.sum(axis=1, keepdims=True)
-    right, wrong = (label_trust(samples_of(rp.summarize(p, y), bayes_outputs(OTHER, 2000)[0]), OTHER / EPS)
-                    for p in (heldout, bent))  # fmt: skip
-    assert right < 0.5 < wrong
 
 
 @pytest.mark.parametrize("target", [EPS, OTHER, np.array([0.97, 0.01, 0.01, 0.01])])

@@ -1,4 +1,4 @@
-"""How far the classifier's calibrated probabilities are wrong, as held-out labels show it."""
+"""What held-out samples show about the classifier: how many each class has, and how informative its predictions are."""
 
 from __future__ import annotations
 
@@ -7,42 +7,9 @@ from numpy.typing import NDArray
 
 from reprior._types import ClassifierError, Labels, Matrix, Source, Vector
 from reprior.model.label_shift import moment_reference
-from reprior.model.likelihood import information
-from reprior.model.samples import TwoSamples, density_ratio
 from reprior.model.settings import DEFAULT, Settings
 from reprior.rows.correction import correct_float64
-from reprior.rows.passes import MAX_DENSE_CLASSES, row_blocks, rows_kept
-
-ROUNDING = 1e-6  # least variance of a weight, relative to its square: less is the rounding of single precision
-
-
-def label_trust(samples: TwoSamples, weights: Vector) -> float:
-    """Return how far held-out labels are trusted instead of probabilities at class weights (K,), from 0 to 1.
-
-    By its label a held-out sample stands for w_y target samples, by its probabilities for r = g @ w. If probabilities
-    are right, w_y − r has mean 0 and variance g @ w² − r². By James and Stein's rule, what the observed differences
-    exceed that by is the trust in labels.
-    """
-    rho, heldout, r = samples.ratio, samples.heldout, density_ratio(samples.heldout, weights)
-    per_sample = rho * samples.heldout_weights / (r * (1 + rho * r))
-    has_samples = np.bincount(samples.y, minlength=len(weights)) > 0  # no label of another class can be expected
-    by_label, squared = (density_ratio(heldout, np.where(has_samples, w, 0)) for w in (weights, weights**2))
-    variance = np.maximum(squared - by_label**2, ROUNDING * squared) * per_sample**2
-    difference = (weights[samples.y] - by_label) * per_sample
-    about = information(samples, weights)
-    error, noise = np.zeros(len(weights)), np.zeros(about.shape)  # of the derivative by log w
-    for part in row_blocks(*heldout.shape):
-        rows = heldout[part] * weights
-        error += difference[part] @ rows
-        noise += variance[part] @ rows**2 if about.ndim == 1 else (rows.T * variance[part]) @ rows
-    inverse: Matrix
-    squared_error: Matrix
-    if about.ndim == 1:
-        inverse, squared_error = 1 / (about + 1), error**2
-    else:
-        inverse, squared_error = np.linalg.inv(about + np.eye(len(weights))), np.outer(error, error)
-    by_chance, observed = float((noise * inverse).sum()), float((squared_error * inverse).sum())
-    return max(0.0, 1 - by_chance / max(observed, 1e-12))
+from reprior.rows.passes import MAX_DENSE_CLASSES, rows_kept
 
 
 def measure_error(source: Source, settings: Settings = DEFAULT) -> ClassifierError | None:

@@ -1,7 +1,7 @@
 """EBLS, the default: class weights by empirical Bayes from held-out and target samples.
 
 Without clear evidence of a shift, predictions stay as they are. `likelihood.py` has the model, `shift_prior.py` which
-shifts it averages over, `classifier_error.py` how far probabilities are trusted, `settings.py` all constants.
+shifts it averages over, `settings.py` all constants.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from reprior._check import check_prior
 from reprior._types import Matrix, Status, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import with_labels
-from reprior.model.classifier_error import label_trust
 from reprior.model.interval import Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
 from reprior.model.settings import DEFAULT, Settings
-from reprior.model.shift_prior import Shifts, fit_shifts, refit
+from reprior.model.shift_prior import Shifts, fit_shifts
 from reprior.rows.blocks import Blocks, check_inputs
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows, rows_kept, some_rows
@@ -64,9 +63,6 @@ def ebls(
     n = count_rows(target)
     samples = two_samples(training, target, n, base, settings)
     shifts = fit_shifts(samples, settings)
-    trust = label_trust(samples, shifts.probability @ shifts.weights) if len(samples.y) else 0.0
-    if trust:
-        shifts = refit(shifts, samples, settings, trust)
     # logarithms are averaged, so that an improbable large weight cannot act; no shift has the logarithm 0
     weights = np.exp((1 - shifts.no_shift) * shifts.probability @ np.log(shifts.weights))
     factor = base_factor(training, base)
@@ -152,7 +148,7 @@ def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, n: 
     p /= p.sum(axis=1, keepdims=True)
     by_weights, ambiguity = effect_of_weights(p, covariance)
     variance = by_weights + ambiguity / n
-    if len(samples.y):
+    if len(samples.heldout):
         q = samples.heldout * weights.astype(np.float32)
         q /= q.sum(axis=1, keepdims=True)
         per_sample = samples.heldout_weights**2 * density_ratio(samples.heldout, weights**2)

@@ -35,14 +35,12 @@ class WeightFit:
     converged: bool
 
 
-def class_counts(samples: TwoSamples, weights: Matrix, label_trust: float) -> tuple[Matrix, Matrix]:
+def class_counts(samples: TwoSamples, weights: Matrix) -> tuple[Matrix, Matrix]:
     """Return for class weights (C, K) the target samples observed of each class, and those expected at weight 1.
 
-    The derivative of the log-likelihood by log w is observed − w · expected. Held-out samples enter by their
-    probabilities if `label_trust` is 0, and by their labels if it is 1 (see `classifier_error`).
+    The derivative of the log-likelihood by log w is observed − w · expected.
     """
-    rho, trust = np.float32(samples.ratio), np.float32(label_trust)
-    single = weights.astype(np.float32)
+    rho, single = np.float32(samples.ratio), weights.astype(np.float32)
     observed, expected = np.zeros(weights.shape), np.zeros(weights.shape)
     for part in row_blocks(*samples.target.shape):
         rows = samples.target[part]
@@ -50,12 +48,8 @@ def class_counts(samples: TwoSamples, weights: Matrix, label_trust: float) -> tu
         observed += (1 / (r * (1 + rho * r))).T @ rows  # Σ (1 − P) g/r, by eq. 1
     observed *= weights
     for part in row_blocks(*samples.heldout.shape):
-        rows = samples.heldout[part]
-        r = rows @ single.T
-        stands_for = (rho * samples.heldout_weights[part].astype(np.float32))[:, None] / (1 + rho * r)
-        if trust:  # a held-out sample stands for w_y target samples by its label, for r by its probabilities
-            stands_for *= 1 - trust + trust * single[:, samples.y[part]].T / r
-        expected += stands_for.T @ rows
+        rows, counts = samples.heldout[part], samples.heldout_weights[part].astype(np.float32)
+        expected += (rho * counts[:, None] / (1 + rho * (rows @ single.T))).T @ rows  # Σ P g/r, by eq. 1
     if not rho:
         expected += len(samples.target) * samples.source_prior
     return observed * samples.target_weight, expected * samples.target_weight
@@ -69,9 +63,7 @@ def extrapolated(at: Matrix, first: Matrix, second: Matrix) -> Matrix:
     return np.asarray(at + 2 * length * change + length**2 * bend)
 
 
-def fit_weights(
-    samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, label_trust: float = 0.0, tol: float = 1e-4
-) -> WeightFit:
+def fit_weights(samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, tol: float = 1e-4) -> WeightFit:
     """Return the posterior modes of log w under gamma priors of shape `size` and this `mean`, (C, K) each.
 
     A mode solves w = (size + observed) / (size/mean + expected). EM iterates that until weights change by less than
@@ -79,7 +71,7 @@ def fit_weights(
     """
 
     def em_step(log_weights: Matrix) -> Matrix:
-        observed, expected = class_counts(samples, np.exp(log_weights), label_trust)
+        observed, expected = class_counts(samples, np.exp(log_weights))
         return np.clip(np.log((size + observed) / (size / mean + expected)), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
 
     at, second, steps, converged = np.log(start), np.log(start), 0, False

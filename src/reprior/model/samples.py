@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._types import Labels, Matrix, Source, Vector
+from reprior._types import Matrix, Source, Vector
 from reprior.model.settings import Settings
 from reprior.rows.blocks import Blocks
 from reprior.rows.passes import some_rows
@@ -20,13 +20,12 @@ class TwoSamples:
     """Calibrated probabilities of both samples, as float32.
 
     Rows are scaled so that the density ratio of target to held-out samples is r(x) = row @ weights; they sum to 1 if
-    every class has held-out samples. `heldout` (n, K) have labels `y` (n,) and count `heldout_weights` (n,) each; n = 0
-    if there are training counts alone. `target` (N, K) are used without labels and count `target_weight` each.
+    every class has held-out samples. `heldout` (n, K) count `heldout_weights` (n,) each; n = 0 if there are training
+    counts alone. `target` (N, K) are used without labels and count `target_weight` each.
     `source_prior` (K,) is the class prior for which all weights are 1, `smoothed_prior` (K,) the same with less noise.
     """
 
     heldout: Matrix
-    y: Labels
     heldout_weights: Vector
     target: Matrix
     target_weight: float
@@ -36,7 +35,7 @@ class TwoSamples:
     @property
     def ratio(self) -> float:
         """ρ, target samples per held-out sample; 0 without held-out samples."""
-        return len(self.target) / float(self.heldout_weights.sum()) if len(self.y) else 0.0
+        return len(self.target) / float(self.heldout_weights.sum()) if len(self.heldout) else 0.0
 
 
 def density_ratio(proba: Matrix, weights: Vector) -> Vector:
@@ -67,7 +66,7 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
     target_weight = (n - 1) / n
     if not len(heldout_y):  # nothing has checked the probabilities
         target_weight /= 1 + len(sample) / (settings.counts_worth * k)
-    return TwoSamples(heldout, heldout_y, weights, sample, target_weight, prior, smoothed_prior)
+    return TwoSamples(heldout, weights, sample, target_weight, prior, smoothed_prior)
 
 
 def smoothed(prior: Vector, heldout: Matrix, pseudo_count: float) -> Vector:

@@ -114,18 +114,6 @@ def effective_labels(samples: TwoSamples) -> float:
     return len(samples.target) / (1 + samples.ratio) * min(explained, 1.0)
 
 
-def refit(shifts: Shifts, samples: TwoSamples, settings: Settings, label_trust: float) -> Shifts:
-    """Return the kinds of shift fitted again with this trust in labels. It does not change whether there is a shift:
-    w = 1 makes r = 1 for any probabilities."""
-    priors = [h.prior for h in shifts.hypotheses]
-    fit = fit_weights(samples, *stacked(priors), shifts.weights, label_trust)
-    fitted = [laplace(samples, prior, w) for prior, w in zip(priors, fit.weights, strict=True)]
-    log_likelihood_no_shift = log_likelihood(samples, np.ones_like(shifts.weights[0]))
-    again = shifts_of(fitted, log_likelihood_no_shift, settings, [fit])
-    return replace(again, no_shift=shifts.no_shift, steps=shifts.steps + fit.steps,
-                   converged=shifts.converged and fit.converged)  # fmt: skip
-
-
 def stacked(priors: list[GammaPrior]) -> tuple[Matrix, Matrix]:
     """Return sizes and means of several priors, (C, K) each."""
     return np.array([p.size for p in priors]), np.array([p.mean for p in priors])
