@@ -5,8 +5,10 @@ python benchmarks/diagnosis.py gaussians [--trials 100]   # exact posteriors, an
 python benchmarks/diagnosis.py outputs [--trials 30]      # classifiers that nothing was designed on, and shipped ones
 python benchmarks/diagnosis.py labels [--trials 200]      # swapped columns, shuffled labels, with a rare class
 
-The test was designed on other draws from the worlds marked so. Outputs of real and of weak classifiers go through the
-default pipeline. Label shift itself, and no shift, get three times the trials. `real_drift.py` has dated data.
+The test was designed on other draws from the worlds marked so. All go through the default pipeline. Label shift and no
+shift get three times the trials. Other changes come with label shift, or with the prior unchanged. Changes of log-loss
+are over samples of known classes: correcting may help although more than the class prior has changed. `real_drift.py`
+has dated data.
 """
 
 import argparse
@@ -14,10 +16,9 @@ import argparse
 from _record import markdown, progress, store  # isort: split
 
 import numpy as np
-from _worlds import Gaussians, clipped, draw, in_turn, shipped, unseen
+from _worlds import Gaussians, clipped, draw, in_turn, losses, shipped, unseen
 
 import reprior as rp
-from reprior.assess.diagnose import diagnose
 from reprior.pipelines.fit import fit_pipeline
 
 N, HELD, FOREIGN = 2000, 1000, 0.1
@@ -25,10 +26,13 @@ DESIGNED_ON = ("Gaussians, K=10", "Gaussians, K=20", "Gaussians, K=30", "Gaussia
 
 
 def gaussians():
-    """Yield (name, kinds, draw); each draw gives a source or a pipeline, target outputs and their accuracy."""
+    """Yield (name, kinds, draw); a draw gives a pipeline, target outputs and their labels, −1 for an unknown class."""
     kinds = {"label shift": {}, "nothing at all": {"still": True}, "10 % of an unknown class": {"unknown": FOREIGN},
              "10 % of an unknown class, 20,000 held-out samples": {"unknown": FOREIGN, "held": 20_000},
-             "blurred inputs": {"blur": 1.22}, "moved inputs": {"move": 1.0}}  # fmt: skip
+             "blurred inputs": {"blur": 1.22}, "moved inputs": {"move": 1.0},
+             "10 % of an unknown class, prior unchanged": {"unknown": FOREIGN, "still": True},
+             "blurred inputs, prior unchanged": {"blur": 1.22, "still": True},
+             "moved inputs, prior unchanged": {"move": 1.0, "still": True}}  # fmt: skip
     for k, d, separation, seed in (
         (10, 6, 1.3, 0), (20, 8, 1.2, 1), (30, 10, 1.2, 0), (50, 12, 1.1, 1),
         (5, 4, 1.4, 5), (15, 7, 1.2, 5), (40, 11, 1.15, 5), (100, 14, 1.1, 5),
@@ -43,7 +47,7 @@ def gaussians():
             y = rng.choice(k, N, p=known.source if still else in_turn(k, trial, rng))
             y = np.where(rng.random(N) < unknown, k, y)
             proba = known.outputs(means[y] + blur * rng.normal(size=(N, d)) + move / np.sqrt(d))
-            return rp.summarize(*heldout), proba, float(np.mean(proba.argmax(axis=1) == y))
+            return rp.pipeline(*heldout), proba, np.where(y < k, y, -1)
 
         yield f"Gaussians, K={k}", kinds, drawn
     del kinds["10 % of an unknown class, 20,000 held-out samples"]
@@ -67,8 +71,7 @@ def weak(k, d, seed):
         default = rp.pipeline(outputs(heldout, rng), heldout)
         y = rng.choice(k, N, p=np.full(k, 1 / k) if still else in_turn(k, trial, rng))
         y = np.where(rng.random(N) < unknown, k, y)
-        proba = outputs(y, rng, **spoiled)
-        return default, proba, float(np.mean(proba.argmax(axis=1) == y))
+        return default, outputs(y, rng, **spoiled), np.where(y < k, y, -1)
 
     return drawn
 
@@ -96,7 +99,7 @@ def outputs():
                 y = np.concatenate([y, np.full(n, -1)])
             if blur:
                 proba = clipped(np.sqrt(proba))
-            return pipe, proba, float(np.mean(proba.argmax(axis=1) == y))
+            return pipe, proba, y
 
         if case.n_classes > 2:
             yield case.name, kinds, draw_from
@@ -132,20 +135,21 @@ def run(name, kinds, drawn, trials):
     results = {}
     for kind, options in kinds.items():
         rng = np.random.default_rng(3)  # not the draws that the test was designed on
-        times = 3 * trials if kind.startswith(("label shift", "nothing")) else trials
-        rejected, refused, shift, accuracy, sizes = [], [], [], [], []
+        times, records = 3 * trials if kind.startswith(("label shift", "nothing")) else trials, []
         for trial in range(times):
-            source, target, right = drawn(trial, rng, **options)
-            verdict = source.diagnose(target) if isinstance(source, rp.Pipeline) else diagnose(source, target)
-            rejected.append(verdict.label_shift < 0.5)
-            refused.append(verdict.label_shift < 0.1)
-            shift.append(verdict.shift_p < 0.05)
-            accuracy.append(right)
-            sizes.append(len(target))
+            pipe, target, y = drawn(trial, rng, **options)
+            est, in_full = pipe.estimate(target), pipe.estimate(target, on_reject="ignore")
+            known, calibrated = y >= 0, np.asarray(pipe.calibrate(target))
+            alone, applied, full = (losses(rp.correct(calibrated, w)[known], y[known])[0]
+                                    for w in (np.ones(len(est.prior)), est.weights, in_full.weights))  # fmt: skip
+            records.append({
+                "not label shift": est.checks.label_shift < 0.5, "refused": est.checks.label_shift < 0.1,
+                "shift": est.checks.shift_p < 0.05, "accuracy": np.mean(target.argmax(axis=1) == y),
+                "in full": full - alone, "applied": applied - alone, "samples": len(target),
+            })  # fmt: skip
             progress(trial + 1, times, f"{name}: {kind}")
-        means = {"not label shift": rejected, "refused": refused, "shift": shift, "accuracy": accuracy,
-                 "samples": sizes}  # fmt: skip
-        results[kind] = {name: float(np.mean(each)) for name, each in means.items()} | {"trials": times}
+        results[kind] = {what: round(float(np.mean([r[what] for r in records])), 4) for what in records[0]}
+        results[kind]["trials"] = times
     return results
 
 
@@ -164,11 +168,11 @@ def main():
         rows = [
             [where + (" (designed on)" if where in DESIGNED_ON else ""), kind,
              *(f"{100 * f[c]:.1f} %" for c in ("accuracy", "shift", "not label shift", "refused")),
-             f"{f['samples']:.0f}", str(f["trials"])]
+             *(f"{f[c]:+.3f}" for c in ("in full", "applied")), f"{f['samples']:.0f}", str(f["trials"])]
             for where, done in results.items() for kind, f in done.items()
         ]  # fmt: skip
-        head = ["", "what happened", "accuracy", "says: shifted", "says: not label shift", "`correct` refuses",
-                "samples", "trials"]  # fmt: skip
+        head = ["", "what happened", "accuracy", "says: shifted", "share below .5", "share below .1",
+                "log-loss, corrected in full", "log-loss, as applied", "samples", "trials"]  # fmt: skip
         store(f"diagnosis_{asked.part}", {"n": N, "heldout": HELD, "found": results}, markdown(head, rows))
 
 

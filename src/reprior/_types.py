@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -91,6 +91,13 @@ class MomentReference:
     source_prior: Vector
     information: Vector
     n_heldout: float
+
+    def leading(self, d: int) -> MomentReference:
+        """Return what is known about the first `d` combinations, which vary most."""
+        return replace(
+            self, directions=self.directions[:, :d], mean=self.mean[:d], class_means=self.class_means[:, :d],
+            within=self.within[:d, :d], deviations=self.deviations[:, :d],
+        )  # fmt: skip
 
 
 @comparable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import make_problem, posteriors
+from worlds import gaussian_outputs, make_problem, posteriors
 
 import reprior as rp
 from reprior.model.acting import Evidence, describe
@@ -64,6 +64,17 @@ def test_label_shift_is_corrected(means, dtype):
     assert np.mean(found >= 0.8) >= 0.9
     same = shares(means, lambda rng, prior, n: draw(rng, means, prior, n)[0], dtype=dtype)
     assert np.mean(same >= 0.8) >= 0.95
+
+
+def test_moved_inputs_are_found_among_fifteen_classes():
+    k, shares_applied = 15, []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        means = 1.2 * rng.normal(size=(k, 7))
+        heldout_y, y = rng.integers(0, k, 1000), rng.integers(0, k, 1000)
+        heldout, x = gaussian_outputs(rng, heldout_y, means), means[y] + rng.normal(size=(1000, 7))
+        shares_applied.append(rp.pipeline(heldout, heldout_y).estimate(posteriors(x + 0.6, means)).acts.share)
+    assert np.mean(shares_applied) < 0.3
 
 
 @pytest.mark.parametrize("name", CHANGES)

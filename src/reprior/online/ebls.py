@@ -90,7 +90,9 @@ class OnlineEbls:
     @cached_property
     def moments(self) -> MomentReference | None:
         """What the stream compares its samples with, to test for label shift."""
-        return None if self.error is None else self.error.moments
+        if self.error is None or self.error.moments is None:
+            return None
+        return self.error.moments.leading(DIRECTIONS)
 
     @cached_property
     def explanations(self) -> Explanations:
