@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,6 +66,11 @@ class Calibrator(Saved):
         if loops.calibrate(parameters, k, np.ascontiguousarray(block), out, floor) == reference.REFUSED:
             reference.calibrate(parameters, k, block, out, floor)
         return out
+
+    def reweighted(self, weights: Vector) -> Calibrator:
+        """Return the calibrator that also multiplies probabilities by class weights (K,) (eq. 8), as biases do."""
+        with np.errstate(divide="ignore"):  # a weight of 0 rules out its class
+            return replace(self, kind="reweighted", bias=self.bias + np.log(weights))
 
     def undone(self, rows: Matrix) -> Matrix:
         """Return the probabilities (n, K) before calibration."""
