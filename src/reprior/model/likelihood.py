@@ -54,7 +54,7 @@ def class_counts(samples: TwoSamples, weights: Matrix, label_trust: float) -> tu
         r = rows @ single.T
         stands_for = (rho * samples.heldout_weights[part].astype(np.float32))[:, None] / (1 + rho * r)
         if trust:  # a held-out sample stands for w_y target samples by its label, for r by its probabilities
-            stands_for *= 1 - trust + trust * single[:, samples.y[part]].T / r
+            stands_for *= 1 - trust + trust * single.T[samples.y[part]] / r
         expected += stands_for.T @ rows
     if not rho:
         expected += len(samples.target) * samples.source_prior
@@ -69,6 +69,11 @@ def extrapolated(at: Matrix, first: Matrix, second: Matrix) -> Matrix:
     return np.asarray(at + 2 * length * change + length**2 * bend)
 
 
+def bounded(log_weights: Matrix) -> Matrix:
+    """Return log class weights between ±MAX_LOG_WEIGHT."""
+    return np.minimum(np.maximum(log_weights, -MAX_LOG_WEIGHT), MAX_LOG_WEIGHT)
+
+
 def fit_weights(
     samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, label_trust: float = 0.0, tol: float = 1e-4
 ) -> WeightFit:
@@ -80,7 +85,7 @@ def fit_weights(
 
     def em_step(log_weights: Matrix) -> Matrix:
         observed, expected = class_counts(samples, np.exp(log_weights), label_trust)
-        return np.clip(np.log((size + observed) / (size / mean + expected)), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
+        return bounded(np.log((size + observed) / (size / mean + expected)))
 
     at, second, steps, converged = np.log(start), np.log(start), 0, False
     for _ in range(MAX_CYCLES):
@@ -89,7 +94,7 @@ def fit_weights(
         converged = bool((np.abs(np.exp(second) - np.exp(first)) @ samples.source_prior).max() < tol)
         if converged:
             break
-        at = np.clip(extrapolated(at, first, second), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
+        at = bounded(extrapolated(at, first, second))
     return WeightFit(np.exp(second), steps, converged)
 
 

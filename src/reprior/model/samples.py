@@ -22,7 +22,8 @@ class TwoSamples:
     Rows are scaled so that the density ratio of target to held-out samples is r(x) = row @ weights; they sum to 1 if
     every class has held-out samples. `heldout` (n, K) have labels `y` (n,) and count `heldout_weights` (n,) each; n = 0
     if there are training counts alone. `target` (N, K) are used without labels and count `target_weight` each.
-    `source_prior` (K,) is the class prior for which all weights are 1.
+    `source_prior` (K,) is the class prior for which all weights are 1. `ratio` is ρ, target samples per held-out
+    sample; 0 without held-out samples.
     """
 
     heldout: Matrix
@@ -31,11 +32,7 @@ class TwoSamples:
     target: Matrix
     target_weight: float
     source_prior: Vector
-
-    @property
-    def ratio(self) -> float:
-        """ρ, target samples per held-out sample; 0 without held-out samples."""
-        return len(self.target) / float(self.heldout_weights.sum()) if len(self.y) else 0.0
+    ratio: float
 
 
 def density_ratio(proba: Matrix, weights: Vector) -> Vector:
@@ -65,7 +62,8 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
     target_weight = (n - 1) / n
     if not len(heldout_y):  # nothing has checked the probabilities
         target_weight /= 1 + len(sample) / (settings.counts_worth * k)
-    return TwoSamples(heldout, heldout_y, weights, sample, target_weight, prior)
+    ratio = len(sample) / float(weights.sum()) if len(heldout_y) else 0.0
+    return TwoSamples(heldout, heldout_y, weights, sample, target_weight, prior, ratio)
 
 
 def density_rows(proba: Matrix, factor: Vector, missing: NDArray[np.bool_]) -> Matrix:
