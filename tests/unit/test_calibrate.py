@@ -284,9 +284,10 @@ def test_many_classes_are_fitted_as_few_are(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("ridge", [0.1, 1.0, 100.0])
 def test_a_curvature_kept_as_rows_is_the_matrix(ridge: float) -> None:
     rows, y = fits(500, 40)
-    loss = SoftmaxLoss(np.log(rows), y, np.ones(1), np.zeros(40), ridge, shrink=1.0)
-    loss.value(loss.start)
+    loss, pull = SoftmaxLoss(np.log(rows), y, 1, 40), np.append(1.0, np.full(40, ridge))
+    loss.at(np.append(1.0, np.zeros(40)))
     (moment, dense), (same, by_rows) = loss.by_products(), loss.by_row_sums()
+    dense, by_rows = dense.plus(pull), by_rows.plus(pull)
     np.testing.assert_allclose(same, moment, rtol=1e-9)
     assert isinstance(by_rows, RowCurvature)
     b = np.random.default_rng(1).normal(size=(40, 2))

@@ -43,9 +43,9 @@ INLINE lanes v_log(lanes x) {
     const lanes_u bits = (lanes_u)x, e = (bits - 0x3fe6a09e667f3bcdULL + (1ULL << 62)) >> 52;
     const lanes n = (lanes)(e | 0x4330000000000000ULL) - 4503599627371520.0;
     const lanes m = (lanes)(bits - (e << 52) + (1ULL << 62)), f = (m - 1.0) / (m + 1.0), z = f * f;
-    lanes s = 1.0 / 21 * z + 1.0 / 19;
-    s = s * z + 1.0 / 17, s = s * z + 1.0 / 15, s = s * z + 1.0 / 13, s = s * z + 1.0 / 11, s = s * z + 1.0 / 9;
-    s = s * z + 1.0 / 7, s = s * z + 1.0 / 5, s = s * z + 1.0 / 3;
+    const lanes z2 = z * z, z4 = z2 * z2; /* sums of pairs need not wait for each other */
+    const lanes s = (1.0 / 3 + 1.0 / 5 * z) + (1.0 / 7 + 1.0 / 9 * z) * z2 +
+                    ((1.0 / 11 + 1.0 / 13 * z) + (1.0 / 15 + 1.0 / 17 * z) * z2 + (1.0 / 19 + 1.0 / 21 * z) * z4) * z4;
     return n * 6.93147180369123816490e-01 + (2.0 * f + (2.0 * f * z * s + n * 1.90821492927058770002e-10));
 }
 
@@ -57,10 +57,12 @@ INLINE lanes v_exp(lanes x) {
     const lanes_u n = (lanes_u)shifted - 0x4338000000000000ULL; /* unsigned: of what is no number it may be anything */
     const lanes whole = shifted - 6755399441055744.0;
     const lanes r = (x - whole * 6.93147180369123816490e-01) - whole * 1.90821492927058770002e-10;
-    lanes s = 1.0 / 6227020800 * r + 1.0 / 479001600;
-    s = s * r + 1.0 / 39916800, s = s * r + 1.0 / 3628800, s = s * r + 1.0 / 362880, s = s * r + 1.0 / 40320;
-    s = s * r + 1.0 / 5040, s = s * r + 1.0 / 720, s = s * r + 1.0 / 120, s = s * r + 1.0 / 24, s = s * r + 1.0 / 6;
-    s = s * r + 0.5, s = s * r + 1.0, s = s * r + 1.0;
+    const lanes r2 = r * r, r4 = r2 * r2;
+    const lanes low = (1.0 + r) + (0.5 + 1.0 / 6 * r) * r2;
+    const lanes middle = (1.0 / 24 + 1.0 / 120 * r) + (1.0 / 720 + 1.0 / 5040 * r) * r2;
+    const lanes high = (1.0 / 40320 + 1.0 / 362880 * r) + (1.0 / 3628800 + 1.0 / 39916800 * r) * r2 +
+                       (1.0 / 479001600 + 1.0 / 6227020800 * r) * r4;
+    const lanes s = low + (middle + high * r4) * r4;
     return SELECT(none, SPLAT(0.0), (lanes)((lanes_u)s + (n << 52)));
 }
 

@@ -453,8 +453,8 @@ WIDEST static Py_ssize_t calibrate_rows(const Job *job, char *out) {
             STORE(x + i, y);
             mass[h] += y;
         }
-        const double whole = total_of(mass);
-        for (Py_ssize_t i = 0; i < width; i += LANES) STORE(x + i, LOAD(x + i) / whole);
+        const double share = 1.0 / total_of(mass);
+        for (Py_ssize_t i = 0; i < width; i += LANES) STORE(x + i, LOAD(x + i) * share);
         memcpy(out, x, (size_t)k * sizeof(double));
     }
     return DONE;

@@ -209,8 +209,14 @@ def ebls(
 
 def moments(proba: Array) -> Array:
     """Return the moments (n, 3K + 1) of probabilities (n, K): p, √p and p² of each class, and log(1.001 − max p)."""
-    p = np.asarray(proba, np.float64)
-    return np.concatenate([p, np.sqrt(p), p * p, np.log(1.001 - p.max(axis=1, keepdims=True))], axis=1)
+    n, k = proba.shape
+    out = np.empty((n, 3 * k + 1), order="F")  # sums over few classes are fast in this order
+    p, root, square = (out[:, j * k : (j + 1) * k] for j in range(3))
+    p[:] = proba
+    np.sqrt(p, out=root)
+    np.multiply(p, p, out=square)
+    out[:, -1] = np.log(1.001 - p.max(axis=1))
+    return out
 
 
 def bad_listing(indices: NDArray[Any], values: Array, k: int) -> int:

@@ -121,9 +121,11 @@ class PriorEstimate(show.Plotted):
         if is_top_k(proba):
             return self._correct_top_k(proba, caller)
         rows = by_name(proba, self.classes, caller)
-        if self.calibrator is not None:
-            rows = self.calibrator(rows, caller=caller)
-        return like_input(correct_proba(rows, self.weights, caller), proba, self.classes)  # type: ignore[no-any-return]
+        if self.calibrator is None:
+            fixed = correct_proba(rows, self.weights, caller)
+        else:
+            fixed = self.calibrator.reweighted(self.weights)(rows, caller=caller)
+        return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def _correct_top_k(self, proba: Any, caller: str) -> Matrix:
         (indices, values), prior = proba, self.weights * self.source.prior
@@ -134,11 +136,10 @@ class PriorEstimate(show.Plotted):
             refuse_listed(caller, "proba")
         like = top_k_in(self.target)  # a calibrator reads unlisted classes as it did for the estimate
         listed = check_top_k(indices, values, caller, self.source.prior if like is None else like.prior)
-        out = np.empty(listed.values.shape)
+        out, corrector = np.empty(listed.values.shape), self.calibrator.reweighted(self.weights)
         for first, block in numbered(listed):
             here = slice(first, first + len(block))
-            whole = correct_proba(self.calibrator(block), self.weights, caller)
-            out[here] = np.take_along_axis(whole, listed.indices[here].astype(np.intp), axis=1)
+            out[here] = np.take_along_axis(corrector(block), listed.indices[here].astype(np.intp), axis=1)
         return out
 
     def threshold(self, label: Any, at: float = 0.5) -> float:

@@ -66,7 +66,9 @@ def batch_evidence(
     x, source = moments(sample) @ reference.directions, estimate.source.prior
     prior, base = estimate.weights * source, unshifted * source
     base_prior = None if (unshifted == 1).all() else base / base.sum()
-    mean, variance, prior = x.mean(axis=0), x.var(axis=0), prior / prior.sum()
+    mean, prior = x.mean(axis=0), prior / prior.sum()
+    x -= mean
+    variance = np.einsum("ij,ij->j", x, x) / len(x)
     evidence = log_evidence(explanations(reference, settings, base_prior), mean, variance, len(x), prior)
     return Evidence(evidence, amplification(prior - base / base.sum(), reference.information, settings))
 

@@ -144,13 +144,14 @@ def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, n: 
     What is unknown about log w moves the shares. Each sample is ambiguous, p(1 − p). And probabilities may err by less
     than the held-out labels can show.
     """
-    p = samples.target * weights.astype(np.float32)
-    p /= p.sum(axis=1, keepdims=True)
+    single = weights.astype(np.float32)
+    p = samples.target * single
+    p /= (samples.target @ single)[:, None]
     by_weights, ambiguity = effect_of_weights(p, covariance)
     variance = by_weights + ambiguity / n
     if len(samples.heldout):
-        q = samples.heldout * weights.astype(np.float32)
-        q /= q.sum(axis=1, keepdims=True)
+        q = samples.heldout * single
+        q /= (samples.heldout @ single)[:, None]
         per_sample = samples.heldout_weights**2 * density_ratio(samples.heldout, weights**2)
         variance = variance + (per_sample @ (q * (1 - q))) / samples.heldout_weights.sum() ** 2
     return np.asarray(variance)

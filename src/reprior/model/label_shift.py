@@ -43,12 +43,14 @@ def moment_reference(proba: Matrix, y: Labels, information: Vector, settings: Se
     stride = heldout_stride(len(y), proba.shape[1])
     p, y_used = np.asarray(proba[::stride], np.float64), y[::stride]
     x, k = moments(p), p.shape[1]
+    centre = x.mean(axis=0)
+    x -= centre
     at_most = int(len(p) / k / settings.samples_per_direction)  # class means in many directions need many samples
     directions = moment_directions(x, min(max(at_most, 1), MAX_DIRECTIONS))
-    mean, counts = x.mean(axis=0) @ directions, np.bincount(y_used, minlength=k)
+    mean, counts = centre @ directions, np.bincount(y_used, minlength=k)
     # moments of a sample that is certain of its class: p = √p = p² = 1 for one class, log(1.001 − 1)
     certain = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] + np.log(0.001) * directions[-1]
-    means, within, deviations = class_moments(x @ directions - mean, y_used, certain - mean, settings.pseudo_count)
+    means, within, deviations = class_moments(x @ directions, y_used, certain - mean, settings.pseudo_count)
     prior = (counts + settings.pseudo_count) / (len(y_used) + k * settings.pseudo_count)
     return MomentReference(directions, mean, means + mean, within, deviations, prior, information, float(len(y)))
 
@@ -59,9 +61,10 @@ def heldout_stride(n: float, k: int) -> int:
 
 
 def moment_directions(x: Matrix, at_most: int) -> Matrix:
-    """Return `at_most` principal directions (M, D) of standardised moments (n, M), each scaled to variance 1."""
-    deviation = np.maximum(x.std(axis=0), 1e-6)
-    variance, vectors = principal_directions((x - x.mean(axis=0)) / deviation)
+    """Return `at_most` principal directions (M, D) of centred moments (n, M), which are standardised for that, each
+    scaled to variance 1."""
+    deviation = np.maximum(np.sqrt(np.einsum("ij,ij->j", x, x) / len(x)), 1e-6)
+    variance, vectors = principal_directions(x, deviation)
     kept = np.flatnonzero(variance > MIN_VARIANCE)[::-1][:at_most]
     if not len(kept):  # all samples are alike: nothing can be compared
         return np.zeros((len(deviation), 1))
@@ -89,9 +92,8 @@ def class_moments(x: Matrix, y: Labels, certain: Matrix, pseudo_count: float) ->
     k, own = len(certain), certain[y]
     a = np.clip((x * own).sum() / max(float((own**2).sum()), 1e-300), 0.0, 1.0)
     counts = np.bincount(y, minlength=k)[:, None] + pseudo_count
-    sums, squares = pseudo_count * a * certain, pseudo_count * (a * certain) ** 2
-    np.add.at(sums, y, x)
-    np.add.at(squares, y, x**2)
+    sums = pseudo_count * a * certain + class_sums(x, y, k)
+    squares = pseudo_count * (a * certain) ** 2 + class_sums(x**2, y, k)
     means = sums / counts
     residual = x - means[y]
     within = residual.T @ residual / len(x) + 1e-6 * np.eye(x.shape[1])
@@ -100,15 +102,23 @@ def class_moments(x: Matrix, y: Labels, certain: Matrix, pseudo_count: float) ->
     return ClassMoments(means, within, deviations)
 
 
-def principal_directions(standard: Matrix) -> tuple[Vector, Matrix]:
-    """Return eigenvalues, increasing, and eigenvectors of the covariance of standardised moments (n, M): all of them,
-    or the largest if there are many moments."""
-    n, m = standard.shape
+def class_sums(x: Matrix, y: Labels, k: int) -> Matrix:
+    """Return the sums (K, D) of the rows (n, D) of each class."""
+    d = x.shape[1]
+    places = (y[:, None] * d + np.arange(d)).ravel()
+    return np.bincount(places, x.ravel(), minlength=k * d).reshape(k, d).astype(np.float64, copy=False)
+
+
+def principal_directions(x: Matrix, deviation: Vector) -> tuple[Vector, Matrix]:
+    """Return eigenvalues, increasing, and eigenvectors of the covariance of centred moments (n, M) over their
+    `deviation` (M,): all of them, or the largest if there are many moments."""
+    n, m = x.shape
     if m <= MAX_DENSE:
-        return np.linalg.eigh(standard.T @ standard / n)
+        return np.linalg.eigh(x.T @ x / (n * np.outer(deviation, deviation)))
     from scipy.sparse.linalg import LinearOperator, eigsh
 
-    covariance = LinearOperator((m, m), matvec=lambda v: standard.T @ (standard @ v) / n, dtype=np.float64)
+    scale = n * deviation
+    covariance = LinearOperator((m, m), matvec=lambda v: x.T @ (x @ (v / deviation)) / scale, dtype=np.float64)
     return eigsh(covariance, k=MAX_DIRECTIONS, v0=np.ones(m), tol=1e-6)  # type: ignore[no-any-return]
 
 

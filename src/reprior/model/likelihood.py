@@ -63,6 +63,11 @@ def extrapolated(at: Matrix, first: Matrix, second: Matrix) -> Matrix:
     return np.asarray(at + 2 * length * change + length**2 * bend)
 
 
+def bounded(log_weights: Matrix) -> Matrix:
+    """Return log class weights between ±MAX_LOG_WEIGHT."""
+    return np.minimum(np.maximum(log_weights, -MAX_LOG_WEIGHT), MAX_LOG_WEIGHT)
+
+
 def fit_weights(samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, tol: float = 1e-4) -> WeightFit:
     """Return the posterior modes of log w under gamma priors of shape `size` and this `mean`, (C, K) each.
 
@@ -72,7 +77,7 @@ def fit_weights(samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, 
 
     def em_step(log_weights: Matrix) -> Matrix:
         observed, expected = class_counts(samples, np.exp(log_weights))
-        return np.clip(np.log((size + observed) / (size / mean + expected)), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
+        return bounded(np.log((size + observed) / (size / mean + expected)))
 
     at, second, steps, converged = np.log(start), np.log(start), 0, False
     for _ in range(MAX_CYCLES):
@@ -81,7 +86,7 @@ def fit_weights(samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, 
         converged = bool((np.abs(np.exp(second) - np.exp(first)) @ samples.source_prior).max() < tol)
         if converged:
             break
-        at = np.clip(extrapolated(at, first, second), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
+        at = bounded(extrapolated(at, first, second))
     return WeightFit(np.exp(second), steps, converged)
 
 

@@ -23,6 +23,7 @@ class TwoSamples:
     every class has held-out samples. `heldout` (n, K) count `heldout_weights` (n,) each; n = 0 if there are training
     counts alone. `target` (N, K) are used without labels and count `target_weight` each.
     `source_prior` (K,) is the class prior for which all weights are 1, `smoothed_prior` (K,) the same with less noise.
+    `ratio` is ρ, target samples per held-out sample; 0 without held-out samples.
     """
 
     heldout: Matrix
@@ -31,11 +32,7 @@ class TwoSamples:
     target_weight: float
     source_prior: Vector
     smoothed_prior: Vector
-
-    @property
-    def ratio(self) -> float:
-        """ρ, target samples per held-out sample; 0 without held-out samples."""
-        return len(self.target) / float(self.heldout_weights.sum()) if len(self.heldout) else 0.0
+    ratio: float
 
 
 def density_ratio(proba: Matrix, weights: Vector) -> Vector:
@@ -66,7 +63,8 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
     target_weight = (n - 1) / n
     if not len(heldout_y):  # nothing has checked the probabilities
         target_weight /= 1 + len(sample) / (settings.counts_worth * k)
-    return TwoSamples(heldout, weights, sample, target_weight, prior, smoothed_prior)
+    ratio = len(sample) / float(weights.sum()) if len(heldout_y) else 0.0
+    return TwoSamples(heldout, weights, sample, target_weight, prior, smoothed_prior, ratio)
 
 
 def smoothed(prior: Vector, heldout: Matrix, pseudo_count: float) -> Vector:

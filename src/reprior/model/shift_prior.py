@@ -179,17 +179,17 @@ def fit_odd_classes(
     all_odd = GammaPrior(np.full(k, settings.odd_size), centre, chance)
     fits = [fit_weights(samples, *stacked([all_odd]), loose.weights[None])]
     all_odd_fit = laplace(samples, all_odd, fits[0].weights[0])
-    hypotheses = [all_odd_fit]
-    for usual_size in settings.sizes[1:]:
-        odd = find_odd(all_odd_fit, usual_size, samples.source_prior, settings)
-        size = (1 - odd.is_odd) * usual_size + odd.is_odd * settings.odd_size
-        rate = (1 - odd.is_odd) * usual_size / odd.usual_mean + odd.is_odd * settings.odd_size / centre
-        prior = GammaPrior(size, size / rate, chance)
-        fits.append(fit_weights(samples, *stacked([prior]), fits[-1].weights))
-        weights = fits[-1].weights[0]
-        density = np.logaddexp(np.log(1 - odd.share) + log_gamma_density(weights, usual_size, odd.usual_mean),
+    hypotheses, priors = [all_odd_fit], list[GammaPrior]()
+    found = [find_odd(all_odd_fit, usual_size, samples.source_prior, settings) for usual_size in settings.sizes[1:]]
+    for odd in found:
+        size = (1 - odd.is_odd) * odd.usual_size + odd.is_odd * settings.odd_size
+        rate = (1 - odd.is_odd) * odd.usual_size / odd.usual_mean + odd.is_odd * settings.odd_size / centre
+        priors.append(GammaPrior(size, size / rate, chance))
+    fits.append(fit_weights(samples, *stacked(priors), np.repeat(fits[0].weights, len(priors), axis=0)))
+    for odd, prior, weights in zip(found, priors, fits[1].weights, strict=True):
+        density = np.logaddexp(np.log(1 - odd.share) + log_gamma_density(weights, odd.usual_size, odd.usual_mean),
                                np.log(odd.share) + log_gamma_density(weights, settings.odd_size, centre))  # fmt: skip
-        gain = float((density - log_gamma_density(weights, size, prior.mean)).sum()) - odd.bic_penalty
+        gain = float((density - log_gamma_density(weights, prior.size, prior.mean)).sum()) - odd.bic_penalty
         hypotheses.append(laplace(samples, replace(prior, log_mixture_gain=gain), weights))
         if negligible(hypotheses, settings):
             break
@@ -203,13 +203,15 @@ def find_odd(all_odd_fit: Hypothesis, usual_size: float, source_prior: Vector, s
     each other; a common factor makes Σ ε_k w_k = 1. The penalty for that factor and for the share of odd classes is
     half the logarithm of the information about each (BIC).
     """
+    from scipy.special import expit
+
     shape, centre = 1 / variances(all_odd_fit.covariance), all_odd_fit.prior.mean
     observed = np.maximum(shape - all_odd_fit.prior.size, 0)
     expected = np.maximum(shape / all_odd_fit.weights - all_odd_fit.prior.size / centre, 0)
     share, factor, of_odd = settings.odd_share, 1.0, log_marginal(observed, expected, settings.odd_size, centre)
     for _ in range(EM_STEPS):
         log_odds = np.log(share / (1 - share)) + of_odd - log_marginal(observed, expected, usual_size, factor * centre)
-        is_odd = 1 / (1 + np.exp(-np.clip(log_odds, -500, 500)))
+        is_odd = expit(log_odds)
         remaining_mass = max(1 - float((source_prior * is_odd) @ all_odd_fit.weights), 1e-3)
         factor = remaining_mass / max(float((source_prior * (1 - is_odd)) @ centre), 1e-3)
         share = float(is_odd.sum() + 1) / (len(centre) + 1 / settings.odd_share)

@@ -15,7 +15,7 @@ import numpy as np
 from reprior._check import check_choice, check_flag, check_number, check_prior, fail, own_names
 from reprior._labels import check_labels
 from reprior._types import Labels, Matrix, Vector
-from reprior.pipelines.softmax_fit import LARGE, SCALE_BOUNDS, SoftmaxLoss, minimum
+from reprior.pipelines.softmax_fit import LARGE, SCALE_BOUNDS, Penalty, SoftmaxLoss, minimum
 from reprior.rows.calibrated import SMALLEST_NORMAL, STIFF, Calibrator, centred, read, softmax
 from reprior.simulate import Rng, folds
 
@@ -24,6 +24,7 @@ ALIASES = {"raw": "none", "ts": "temperature", "bcts": "bias-corrected", "nbvs":
 FOLDS = 5
 NONE = np.zeros(0)
 SPREADS = (0.1, 0.3, 1.0, 3.0)  # how far from the identity, as standard deviations, hypotheses let scale and biases be
+FIXED = STIFF**-0.5  # the spread of biases that are not fitted
 START_STRIDE = 8  # of the rows that a first scale is fitted to, if classes are many
 HOPELESS = 10.0  # nats behind the best from which wider hypotheses about the biases are not looked at
 
@@ -152,41 +153,40 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     >>> learned(rows, y)([[0.8, 0.2]]).round(2)
     array([[0.8, 0.2]])
     """
+    check_flag(biases, "learned", "biases")
     x, floor, labels = _labelled(proba, y, logits, "learned")
     k, least = x.shape[1], SPREADS[-1] ** -2
+    identity, wide = np.append(1.0, np.zeros(k)), np.array([0.0, *SPREADS])
+    start, evidence, modes, far = identity.copy(), [], [], np.array([FIXED, *SPREADS] if biases else [FIXED])
     if k > LARGE:  # single precision does, where a row's own class is the zero of its logits
         x = (x - x[np.arange(len(x)), labels][:, None]).astype(np.float32)
-    identity = np.append(1.0, np.zeros(k))
-    at, evidence, modes, spread = identity.copy(), [], [], []
-    if k > LARGE:  # a scale from some rows to begin with, since steps from 1 may be many
-        some = slice(None, None, START_STRIDE)
-        at[:1] = minimum(SoftmaxLoss(x[some], labels[some], at[:1], NONE, 0.0, shrink=least)).theta
-    for far in (0.0, *SPREADS) if check_flag(biases, "learned", "biases") else (0.0,):
-        free = k if far else 0
-        loss = SoftmaxLoss(x, labels, at[:1], at[1 : 1 + free], far**-2 if far else 0.0, shrink=least, centre=identity)
-        best_fit = minimum(loss)
-        at = np.append(best_fit.theta, np.zeros(k - free))
+        some = SoftmaxLoss(x[::START_STRIDE], labels[::START_STRIDE], 1, 0)  # steps of all rows from 1 may be many
+        start[:1] = minimum(some, some.at(start[:1]), Penalty(np.array([least]), np.ones(1))).theta
+    loss = SoftmaxLoss(x, labels, 1, k)
+    at = loss.at(start)
+    for spread in far:
+        penalty = Penalty(np.append(least, np.full(k, spread**-2)), identity)
+        at = minimum(loss, at, penalty)
+        best_fit, theta = penalty.added(at), at.theta
         # the likelihood of a scale, along which biases follow, is about a parabola: one fit serves all SPREADS
         profile = best_fit.curvature.profile()
-        along, volume = np.append(profile.follow, np.zeros(k - free)), profile.log_volume + 2 * free * np.log(far or 1)
         curve = max(profile.curve - least, 1e-9)
-        off = (at[0] - 1) * (1 + least / curve)  # where the likelihood alone has its maximum
+        off = (theta[0] - 1) * (1 + least / curve)  # where the likelihood alone has its maximum
+        volume = profile.log_volume + 2 * k * np.log(spread)
         best = -best_fit.value + 0.5 * (off**2 / (1 / curve + 1 / least) - np.log(curve) - volume)
-        for wide in (0.0, *SPREADS):
-            variance = 1 / curve + wide**2
-            scale = 1 + off * wide**2 / variance
-            evidence.append(best - 0.5 * (np.log(variance) + off**2 / variance))
-            modes.append(np.append(scale, at[1:] - along * (scale - at[0])))
-            spread.append(far**2)
-        if max(evidence[-len(SPREADS) - 1 :]) < max(evidence) - HOPELESS:
+        variance = 1 / curve + wide**2
+        scales = 1 + off * wide**2 / variance
+        evidence.append(best - 0.5 * (np.log(variance) + off**2 / variance))
+        modes.append(np.column_stack([scales, theta[1:] - np.outer(scales - theta[0], profile.follow)]))
+        if evidence[-1].max() < np.max(evidence) - HOPELESS:
             break
-    weights = np.exp(np.array(evidence) - max(evidence))
-    theta = weights @ np.array(modes) / weights.sum()
+    weights = np.exp(np.array(evidence) - np.max(evidence))
+    theta = np.tensordot(weights, modes, 2) / weights.sum()
     scale = np.full(k, np.clip(theta[0], *SCALE_BOUNDS))
     if not biases:
-        return _calibrator("temperature", x, floor, labels, scale, theta[1:])
-    ridge = weights.sum() / (weights @ np.array(spread))
-    return _calibrator("bias-corrected", x, floor, labels, scale, theta[1:], min(float(ridge), STIFF))
+        return _calibrator("temperature", x, floor, labels, scale, np.zeros(k))
+    ridge = weights.sum() / (far[: len(weights)] ** 2 @ weights.sum(axis=1))
+    return _calibrator("bias-corrected", loss.x, floor, labels, scale, theta[1:], min(float(ridge), STIFF))
 
 
 def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng) -> dict[str, Vector]:
@@ -228,8 +228,13 @@ def _fit(
     shrink: float = 0.0,
 ) -> tuple[Vector, Vector]:  # fmt: skip
     """Return scale and bias (K,), (K,) where the loss is least."""
-    k, free = x.shape[1], len(scale)
-    theta = minimum(SoftmaxLoss(x, labels, scale, bias, ridge, offset=offset, shrink=shrink)).theta
+    k, free, start = x.shape[1], len(scale), np.concatenate([scale, bias])
+    pull = np.full(len(start), ridge)
+    centre = start.copy()
+    if free == 1:
+        pull[0], centre[0] = shrink, 1.0
+    loss = SoftmaxLoss(x, labels, free, len(bias), offset=offset)
+    theta = minimum(loss, loss.at(start), Penalty(pull, centre)).theta
     return np.broadcast_to(theta[:free], k).copy(), theta[free:] if len(bias) else np.zeros(k)
 
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reprior._check import check_choice, check_order, check_prior, check_source, fail, in_order, warn
-from reprior._labels import Labelled, check_labelled, named
+from reprior._labels import Labelled, check_labelled
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.model.classifier_error import measure_error
 from reprior.model.settings import DEFAULT
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import as_rows, carried_prior, pooled_prior, summarize, tilt_of
+from reprior.pipelines.source import as_rows, carried_prior, pooled_prior, summary, tilt_of
 from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, SMALLEST_NORMAL, Calibrator, softmax
 from reprior.rows.correction import correct
 from reprior.rows.passes import physical_memory
@@ -252,7 +252,7 @@ def _source(cal: Calibrator, held: HeldOut, prior: Any) -> Source:
         if kind == "auto":
             kind = "mean" if held.counts is None else "carried"
         prior, made = _implied_prior(kind, out, held, cal.ridge), PRIORS[kind]
-    source = summarize(out, named(held.labels, held.names), prior=prior, classes=held.names)
+    source = summary(Labelled(out, held.labels, held.names), prior)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
         source = replace(source, confusion=source.confusion * scale, hard_confusion=source.hard_confusion * scale)

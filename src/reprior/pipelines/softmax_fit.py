@@ -8,7 +8,7 @@ Lanczos' method estimates its determinant. A Newton step then costs n·K instead
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,16 @@ class DenseCurvature:
 
     matrix: Matrix
 
+    def plus(self, pull: Vector) -> DenseCurvature:
+        """Return the curvature with that of a penalty (p,)."""
+        matrix = self.matrix.copy()
+        matrix.flat[:: len(pull) + 1] += pull
+        return DenseCurvature(matrix)
+
     def step(self, slope: Vector, moving: Any) -> Vector:
         """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
         step = np.zeros_like(slope)
-        step[moving] = np.linalg.solve(self.matrix[np.ix_(moving, moving)], -slope[moving])
+        step[moving] = np.linalg.solve(self.matrix[moving][:, moving], -slope[moving])
         return step
 
     def profile(self) -> Profile:
@@ -68,6 +74,10 @@ class RowCurvature:
     each: Vector
     squares: Vector
     ridge: float
+
+    def plus(self, pull: Vector) -> RowCurvature:
+        """Return the curvature with that of a penalty (p,), equal for all biases."""
+        return replace(self, corner=self.corner + float(pull[0]), ridge=self.ridge + float(pull[-1]))
 
     def times(self, v: Matrix) -> Matrix:
         """Return the curvature of the biases times vectors (K, m)."""
@@ -153,39 +163,50 @@ def log_quadratic_forms(times: Any, starts: Matrix) -> Vector:
     return out
 
 
-class SoftmaxLoss:
-    """−Σ log softmax(scale·x + bias + offset)[y] + ridge/2 ‖(scale, bias) − centre‖² of θ = (scale, bias).
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A loss at `theta` (p,): its `value`, `slope` (p,) and `curvature`."""
 
-    `scale` (1,) or (K,) and `bias` (0,) or (K,) are the start, and the centre if none is given; a lone scale is pulled
-    to 1 by `shrink`.
-    """
+    theta: Vector
+    value: float
+    slope: Vector
+    curvature: Curvature
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """½ Σ pull·(θ − centre)² of parameters (p,)."""
+
+    pull: Vector
+    centre: Vector
+
+    def added(self, point: Point) -> Point:
+        """Return the loss with the penalty."""
+        away = point.theta - self.centre
+        value, slope = point.value + 0.5 * float(self.pull @ away**2), point.slope + self.pull * away
+        return Point(point.theta, value, slope, point.curvature.plus(self.pull))
+
+
+class SoftmaxLoss:
+    """−Σ log softmax(scale·x + bias + offset)[y] of θ = (scale, bias), with 1 or K scales and 0 or K biases."""
 
     def __init__(
-        self, x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0,
-        shrink: float = 0.0, centre: Vector | None = None,
-    ) -> None:  # fmt: skip
-        n, k = x.shape
-        self.x, self.offset, self.ridge, self.n_scales, self.n_biases = x, offset, ridge, len(scale), len(bias)
-        self.rows, self.start = np.empty_like(x), np.concatenate([scale, bias])
+        self, x: Matrix, labels: Labels, n_scales: int, n_biases: int, *, offset: Vector | float = 0.0
+    ) -> None:
+        (n, k), self.offset, self.n_scales, self.n_biases = x.shape, offset, n_scales, n_biases
+        self.by_rows = n_scales == 1 and k > LARGE  # keep the curvature as rows
+        self.x = x if self.by_rows else np.asfortranarray(x)  # sums over few classes are fast in this order
+        self.rows = np.empty_like(self.x)
         own = x[np.arange(n), labels].astype(np.float64)
-        moments = np.bincount(labels, weights=own, minlength=k) if len(scale) == k else np.array([own.sum()])
-        self.target = np.concatenate([moments, np.bincount(labels, minlength=k)[: len(bias)]])
-        self.pull = np.full(len(self.start), ridge)
-        self.middle = self.start.copy() if centre is None else centre[: len(self.start)].copy()
-        if len(scale) == 1:
-            self.pull[0], self.middle[0] = shrink, 1.0
-
-    @property
-    def by_rows(self) -> bool:
-        """Whether the curvature is kept as rows."""
-        return self.n_scales == 1 and self.x.shape[1] > LARGE
+        moments = np.bincount(labels, weights=own, minlength=k) if n_scales == k else np.array([own.sum()])
+        self.target = np.concatenate([moments, np.bincount(labels, minlength=k)[:n_biases]])
 
     def blocks(self) -> Iterator[slice]:
         n, k = self.x.shape
         return row_blocks(n, k, BLOCK) if k > LARGE else iter([slice(n)])
 
-    def value(self, theta: Vector) -> float:
-        """Return the loss, and leave the softmax in `rows`."""
+    def at(self, theta: Vector) -> Point:
+        """Return the loss at θ, and leave the softmax in `rows`."""
         scale, total = theta[: self.n_scales].astype(self.x.dtype), 0.0
         shift = np.asarray(self.offset + theta[self.n_scales :] if self.n_biases else self.offset, self.x.dtype)
         for part in self.blocks():
@@ -193,19 +214,15 @@ class SoftmaxLoss:
             np.multiply(self.x[part], scale, out=block)
             np.add(block, shift, out=block)
             total += float(softmax(block).sum(dtype=np.float64))
-        return float(total - theta @ self.target + 0.5 * self.pull @ (theta - self.middle) ** 2)
-
-    def derivatives(self, theta: Vector) -> tuple[Vector, Curvature]:
-        """Return slope and curvature at the θ whose softmax is in `rows`."""
         moment, curvature = self.by_row_sums() if self.by_rows else self.by_products()
-        return moment - self.target + self.pull * (theta - self.middle), curvature
+        return Point(theta, float(total - theta @ self.target), moment - self.target, curvature)
 
     @property
     def jitter(self) -> float:
         """A curvature for directions that have none: a shift of all biases, a class that no row resembles."""
         return 1e-10 * len(self.x)
 
-    def by_row_sums(self) -> tuple[Vector, Curvature]:
+    def by_row_sums(self) -> tuple[Vector, RowCurvature]:
         """Return Σ over rows of what is expected of θ's statistics, and the curvature as rows."""
         n, k = self.x.shape
         own, first, each, squares, second = np.empty(n), np.zeros(k), np.zeros(k), np.zeros(k), 0.0
@@ -219,55 +236,44 @@ class SoftmaxLoss:
             second += float(np.einsum("ij,ij->", weighted, x))
         biases = slice(self.n_biases)  # all, or none
         across = (first - own.astype(self.rows.dtype) @ self.rows)[biases]
-        corner = second - float(own @ own) + float(self.pull[0]) + self.jitter
-        curvature = RowCurvature(corner, across, self.rows, each[biases], squares[biases], self.ridge + self.jitter)
+        corner = second - float(own @ own) + self.jitter
+        curvature = RowCurvature(corner, across, self.rows, each[biases], squares[biases], self.jitter)
         return np.append(own.sum(), each[biases]), curvature
 
-    def by_products(self) -> tuple[Vector, Curvature]:
+    def by_products(self) -> tuple[Vector, DenseCurvature]:
         """Return Σ over rows of what is expected of θ's statistics, and the curvature as a matrix."""
-        x, rows, k = self.x, self.rows, self.x.shape[1]
-        weighted = x * rows
+        x, rows, s, p = self.x, self.rows, self.n_scales, len(self.target)
+        moment, square, weighted = np.empty(p), np.empty((p, p)), x * rows
         expected, second = weighted.sum(axis=0), np.einsum("ij,ij->j", weighted, x)
-        if self.n_scales == 1:
-            weighted = (weighted @ np.ones(k, x.dtype))[:, None]
-            expected, second = expected[None], second.sum()
+        if s == 1:
+            weighted, expected, second = weighted.sum(axis=1, keepdims=True), expected[None], second.sum()
         else:
             expected, second = np.diag(expected), np.diag(second)
-        moment, square = weighted.sum(axis=0), second - weighted.T @ weighted
+        moment[:s], square[:s, :s] = weighted.sum(axis=0), second - weighted.T @ weighted
         if self.n_biases:
-            each, cross = rows.sum(axis=0), expected - weighted.T @ rows
-            moment = np.concatenate([moment, each])
-            square = np.block([[square, cross], [cross.T, np.diag(each) - rows.T @ rows]])
-        return moment, DenseCurvature(square + np.diag(self.pull + self.jitter))
+            moment[s:], square[:s, s:] = rows.sum(axis=0), expected - weighted.T @ rows
+            square[s:, :s], square[s:, s:] = square[:s, s:].T, np.diag(moment[s:]) - rows.T @ rows
+        return moment, DenseCurvature(square).plus(np.full(p, self.jitter))
 
 
-@dataclass(frozen=True, slots=True)
-class Minimum:
-    """Where a loss is least: `theta` (p,), its `value` and its `curvature`."""
-
-    theta: Vector
-    value: float
-    curvature: Curvature
-
-
-def minimum(loss: SoftmaxLoss) -> Minimum:
-    """Return the minimum of a convex loss by Newton's method; the scale stays within `SCALE_BOUNDS`."""
-    theta, n = loss.start, len(loss.x)
-    low, high = np.full_like(theta, -np.inf), np.full_like(theta, np.inf)
+def minimum(loss: SoftmaxLoss, start: Point, penalty: Penalty) -> Point:
+    """Return where the loss with a penalty is least, a convex function, by Newton's method; the loss there is without
+    penalty. Scales stay within `SCALE_BOUNDS`."""
+    at, low, high = start, np.full_like(start.theta, -np.inf), np.full_like(start.theta, np.inf)
     low[: loss.n_scales], high[: loss.n_scales] = SCALE_BOUNDS
-    value, enough = loss.value(theta), (MIN_GAIN_DIAGONAL if loss.by_rows else MIN_GAIN) * n
+    enough = (MIN_GAIN_DIAGONAL if loss.by_rows else MIN_GAIN) * len(loss.x)
+    here = penalty.added(at)
     for _ in range(NEWTON_STEPS):
-        slope, curvature = loss.derivatives(theta)
-        moving = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
-        step = curvature.step(slope, moving)
-        promise = float(-slope @ step)
+        moving = ~((at.theta <= low) & (here.slope > 0) | (at.theta >= high) & (here.slope < 0))
+        step = here.curvature.step(here.slope, moving)
+        promise = float(-here.slope @ step)
         while promise >= enough:
-            new = np.clip(theta + step, low, high)
-            reached = loss.value(new)
-            if reached <= value - 1e-4 * promise:
+            trial = loss.at(np.minimum(np.maximum(at.theta + step, low), high))
+            there = penalty.added(trial)
+            if there.value <= here.value - 1e-4 * promise:
                 break
             step, promise = 0.5 * step, 0.5 * promise
         else:
             break  # rounding leaves nothing to gain
-        theta, value = new, reached
-    return Minimum(theta, value, curvature)
+        at, here = trial, there
+    return at

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_int, check_level, check_prior, fail
-from reprior._labels import check_labelled
+from reprior._labels import Labelled, check_labelled
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.assess.labels import scaled_chi_square_p
 from reprior.rows.blocks import ArrayBlocks, numbered
@@ -39,7 +39,12 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
     >>> summarize([[0.9, 0.1], [0.3, 0.7]], ["cat", "dog"], classes=["cat", "dog"]).prior
     array([0.6, 0.4])
     """
-    rows, labels, names = check_labelled(proba, y, "summarize", classes)
+    return summary(check_labelled(proba, y, "summarize", classes), prior)
+
+
+def summary(heldout: Labelled, prior: Any) -> Source:
+    """Return the `Source` of checked held-out samples; `prior` is as in `summarize`."""
+    rows, labels, names = heldout
     n, k = rows.shape
     soft, hard = (None, None) if k > MAX_CONFUSION else (np.zeros((k, k)), np.zeros((k, k)))
     total = np.zeros(k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,9 +67,15 @@ class Calibrator(Saved):
             reference.calibrate(parameters, k, block, out, floor)
         return out
 
+    def reweighted(self, weights: Vector) -> Calibrator:
+        """Return the calibrator that also multiplies probabilities by class weights (K,) (eq. 8), as biases do."""
+        with np.errstate(divide="ignore"):  # a weight of 0 rules out its class
+            return replace(self, kind="reweighted", bias=self.bias + np.log(weights))
+
     def undone(self, rows: Matrix) -> Matrix:
         """Return the probabilities (n, K) before calibration."""
-        logs, each = np.log(np.maximum(rows, SMALLEST_NORMAL)) - self.bias, 1 / self.scale
+        # sums over few classes are fast in this order
+        logs, each = np.log(np.maximum(rows, SMALLEST_NORMAL, order="F")) - self.bias, 1 / self.scale
         logs -= (logs @ each / each.sum())[:, None]  # what a softmax leaves open: rows were centred, then scaled
         logs *= each
         softmax(logs)
