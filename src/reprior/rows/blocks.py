@@ -77,11 +77,6 @@ class View:
     def n_classes(self) -> int:
         return self.raw.n_classes
 
-    @property
-    def note_gap(self) -> Any:
-        """What the rows below call with a solver's duality gap, if they do."""
-        return getattr(self.raw, "note_gap", None)
-
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
         return map_numbered(cast(Blocks, self), lambda _, block: fn(block))
 
