@@ -130,7 +130,9 @@ def arrow_frame(
     """Return the class columns of a polars or pyarrow frame, as float32 or float64, stored class by class."""
     places = [*range(len(columns))]
     if classes is None or len(classes) < len(columns):
-        places = class_columns([arrow_column(label, column[:ROWS_LOOKED_AT]) for label, column in columns], classes)
+        heads = ((label, column[:ROWS_LOOKED_AT]) for label, column in columns)
+        places = class_columns([number_column(label, values_in(head)) if is_number(head) else Column(label, OTHER)
+                                for label, head in heads], classes)  # fmt: skip
     own = [columns[j] for j in places]
     if other := [label for label, column in own if not is_number(column)]:
         fail(caller, name, "hold only numbers", f"another type in the column {other[0]!r}",
@@ -141,11 +143,6 @@ def arrow_frame(
     arrays = [values_in(column) for _, column in own]
     narrow = all(values.dtype in (np.float16, np.float32) for values in arrays)
     return Frame(names, np.stack(arrays, dtype=np.float32 if narrow else np.float64).T, places)
-
-
-def arrow_column(name: str, head: Any) -> Column:
-    """Return what a column of a polars or pyarrow frame holds, by its first values."""
-    return number_column(name, values_in(head)) if is_number(head) else Column(name, OTHER)
 
 
 def is_number(column: Any) -> bool:

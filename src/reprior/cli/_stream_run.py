@@ -12,17 +12,12 @@ import numpy as np
 from reprior import Alarm, InputError, Source, Stream
 from reprior._check import check_rows, check_source, fail, listed, row_fault
 from reprior._types import Vector
-from reprior.cli._inputs import SourceFiles, read_names, read_pipeline
-from reprior.cli._labels import Batch, LateLabels
-from reprior.cli._options import check_method, parse_options
+from reprior.cli._inputs import SourceFiles, check_method, parse_options, read_names, read_pipeline
 from reprior.cli._pipes import Arriving, Leaving, Stop, tail_of
-from reprior.cli._stream_state import RunState, StreamOptions, restore, save
-from reprior.cli._watch import Watch, moment
-from reprior.io.columns import left_aside
-from reprior.io.files import RECORD_BYTES, too_long
-from reprior.io.prepare import prepare, refuse_probabilities
+from reprior.cli._stream_state import AlarmWatch, Batch, LateLabels, RunState, StreamOptions, moment, restore, save
+from reprior.io.files import RECORD_BYTES, prepare, refuse_probabilities, too_long
 from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, header_names, recognise
-from reprior.io.table import Choice
+from reprior.io.table import Choice, left_aside
 from reprior.online.acting import next_window_end
 from reprior.online.registry import ONLINE
 from reprior.rows.correction import correct_rows
@@ -47,7 +42,7 @@ class StreamRun:
     def __init__(self, options: StreamOptions) -> None:
         self.options, self.warning = options, ""
         self.labels = LateLabels(options.label, options.name, options.remember)
-        self.watch = Watch(None, options.on_alarm)
+        self.watch = AlarmWatch(None, options.on_alarm)
         before = restore(options, self.labels, self.watch)
         self.at = self.new_state() if before is None else before
         if before is not None and options.rearm:
@@ -58,7 +53,7 @@ class StreamRun:
         self.stop, self.saved_at = Stop(), time.monotonic()
         try:
             self.pieces = Arriving(options.input, self.at.offset, self.at.read_tail, self.at.mark,
-                                   follow=options.follow, replay=options.replay, stop=self.stop)  # fmt: skip
+                                   follow=options.follow, stop=self.stop)  # fmt: skip
         except BaseException:
             self.stop.end()
             raise
@@ -265,7 +260,7 @@ class StreamRun:
         acts = self.stream.acts
         if acts.log_evidence is not None:
             value["acts_share"] = acts.share
-        if np.isfinite(self.watch.clock):
+        if self.watch.clock is not None:
             value["time"] = self.watch.shown(self.watch.clock)
         return value | ({"alarm": self.watch.verdict()} if self.watch.alarm else {})
 

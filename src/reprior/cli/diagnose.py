@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from reprior.assess.diagnose import diagnose
-from reprior.cli._inputs import read_inputs
-from reprior.cli._options import input_options, method_options
+from reprior.cli._inputs import input_options, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
 

@@ -8,8 +8,7 @@ import click
 
 from reprior import PriorEstimate
 from reprior._check import counted
-from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, input_options, listing_options, method_options
+from reprior.cli._inputs import Inputs, by_option, input_options, listing_options, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
 from reprior.estimates.groups import Groups, groups_text

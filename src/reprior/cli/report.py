@@ -10,11 +10,9 @@ from typing import Any
 import click
 
 from reprior._check import counted
-from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, input_options, level_option, method_options
+from reprior.cli._inputs import Inputs, by_option, input_options, level_option, method_options, read_inputs
 from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, plain, print_answer
+from reprior.cli._shell import Answer, keep_apart, plain, print_answer
 from reprior.estimates.groups import groups_rows
 from reprior.estimates.show import first_lines, stopped
 from reprior.report.collect import collect, grouped

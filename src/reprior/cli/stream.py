@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from reprior._check import counted
-from reprior.cli._atomic import alone
-from reprior.cli._options import classes_option, source_options, stream_method_options, values_options
-from reprior.cli._shell import DONE, INTERRUPTED, printable
+from reprior.cli._inputs import classes_option, source_options, stream_method_options, values_options
+from reprior.cli._shell import DONE, INTERRUPTED, alone, printable
 from reprior.cli._stream_run import StreamRun
 from reprior.cli._stream_state import StreamOptions
 from reprior.estimates.show import applied
@@ -46,7 +45,6 @@ BY_POSITION = "Classes were matched by position, because the input or the source
 @click.option("--every", default=100, show_default=True, help="Number of samples between two updates of the prior.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end of the file, and follow a rotated file, like"
               " tail -F.")  # fmt: skip
-@click.option("--replay", is_flag=True, help="The input starts again; skip what the state has learned.")
 @click.option("--skip-bad", is_flag=True, help="Skip rows that are not probabilities instead of stopping.")
 @click.option("--save-every", default=1.0, show_default=True, help="Seconds between two saves of the state.")
 @click.option("--json", "as_json", is_flag=True, help="Print errors as JSON.")

@@ -19,10 +19,12 @@ import numpy as np
 from reprior._check import fail, listed
 from reprior._check.frames import FLOAT, LIST, OTHER, Column, number_column
 from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, called, choose, no_column, places_of, refuse_mixed
-from reprior.io.files import FIRST_BYTES, lines_of
-from reprior.io.prepare import check_header
-from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
+from reprior.io.files import FIRST_BYTES, check_header, lines_of
+
+from reprior.io.table import (  # isort: skip
+    LABEL_NAMES, SET, Choice, Chunk, Correct, Opener, Part, called, choose, no_column, places_of, refuse_absent,
+    refuse_mixed, refuse_set_column, set_names,
+)  # fmt: skip
 
 JSON, CSV, MSGPACK = "json", "csv", "msgpack"
 LINES = 4096  # of a file of NDJSON, parsed at once
@@ -110,20 +112,16 @@ def whole_lines(data: bytes, start: int = 0) -> Iterator[tuple[bytes, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the records of a kind (JSON, CSV or MSGPACK) hold the probabilities of `n_classes` classes.
+    """How records hold probabilities: as a list of numbers, in a field with such a list, or in one field per class."""
 
-    A record is a list of numbers, has this list in the field `key`, or has the fields `columns`, one per class. `raw`
-    lists are little-endian float32 bytes. `opening` is the header of CSV. `unused` are numbers that are no classes.
-    """
-
-    kind: str
+    kind: str  # JSON, CSV or MSGPACK
     n_classes: int
     caller: str
-    key: str | None = None
-    columns: tuple[str, ...] = ()
-    raw: bool = False
-    opening: str = ""
-    unused: tuple[str, ...] = ()
+    key: str | None = None  # the field with the list
+    columns: tuple[str, ...] = ()  # the fields of the classes
+    raw: bool = False  # lists are little-endian float32 bytes
+    opening: str = ""  # the header of CSV
+    unused: tuple[str, ...] = ()  # numbers that are no classes
     name: str = "input"
 
     @property
@@ -278,15 +276,20 @@ def value_column(key: str, value: Any) -> Column:
     return Column(key, LIST if isinstance(value, (list, bytes)) else OTHER)
 
 
+def refuse_list(choice: Choice, name: str, wanted: str) -> None:
+    """Refuse records that are lists, where a field is wanted."""
+    fail(choice.caller, name, f"have {wanted!r} in every row", "a list", remedy="Write objects with both")
+
+
 def form_of(
     value: Any, choice: Choice, kind: str = JSON, name: str = "input", aside: Sequence[str | None] = ()
 ) -> tuple[Form, str | None]:
     """Return the form that the first value has, and the field of its label; `aside` are fields of no probabilities."""
     is_row = isinstance(value, (list, bytes))
-    if is_row and (choice.by is not None or choice.with_labels):
-        if choice.by is None:
-            no_column(choice, name, "label", {"(a list)": "list"})
-        fail(choice.caller, name, f"have {choice.by!r} in every row", "a list", remedy="Write objects with both")
+    if is_row and choice.with_labels and not choice.aside:
+        no_column(choice, name, "label", {"(a list)": "list"})
+    for wanted in choice.aside if is_row else ():
+        refuse_list(choice, name, wanted)
     form = Form(kind, 0, choice.caller, name=name)
     if is_row:
         return replace(form, n_classes=len(value), raw=isinstance(value, bytes)), None
@@ -377,9 +380,14 @@ class JsonLines:
                 fixed = [{**v, SET: s} for v, s in zip(fixed, set_names(made.inside, names), strict=True)]
             file.write(b"".join(map(dump, fixed)))
 
-    def groups(self) -> Iterator[list[Any]]:
-        for _, values in self.values():
-            yield fields_of(values, self.choice.by)
+    def column(self, name: str, choice: Choice) -> Iterator[list[Any]]:
+        for first, values in self.values():
+            if not first and not isinstance(values[0], dict):
+                refuse_list(choice, self.form.name, name)
+            if not first:
+                refuse_absent([name], {key: type(item).__name__ for key, item in values[0].items()}, choice,
+                              self.form.name)  # fmt: skip
+            yield fields_of(values, name)
 
 
 def fields_of(values: list[Any], name: str | None) -> list[Any]:
@@ -395,5 +403,5 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
     if form.n_classes < 2:
         fail(choice.caller, name, "have at least two classes", form.n_classes)
     lines = JsonLines(opener, choice, form, label)
-    return Part(name, form.n_classes, lines.read, lines.rewrite, form.named, unused=form.unused, columns=form.columns,
-                groups=lines.groups if choice.by else None, label=label)  # fmt: skip
+    return Part(name, form.n_classes, lines.read, lines.rewrite, lines.column, form.named, unused=form.unused,
+                columns=form.columns, label=label)  # fmt: skip

@@ -53,7 +53,7 @@ class Blocks(Protocol):
 def map_numbered(target: Blocks, fn: Callable[[int, Matrix], S]) -> S:
     """Return the sum of `fn(number of its first row, block)`.
 
-    Blocks that may come in any order, as threads take them, have a `map_numbered`. Others come in order.
+    Blocks that may come in any order, as from a cluster, have a `map_numbered`. Others come in order.
     """
     if (own := getattr(target, "map_numbered", None)) is not None:
         return cast(S, own(fn))

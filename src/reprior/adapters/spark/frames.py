@@ -80,7 +80,7 @@ def correct(estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None
             report_rejected(estimate.whole)
         weights, slots = estimate.weights, {key: g for g, key in enumerate(estimate.keys)}
     classes = estimate.source.classes
-    choice = Choice(columns=columns, caller="correct", classes=classes or (), by=by)
+    choice = Choice(columns=columns, caller="correct", classes=classes or (), aside={by: "--by"} if by else {})
     frame = with_lists(frame, choice)
     names = chosen(frame, choice)
     order = None if len(names) == 1 or classes is None else order_of(names, classes, "correct", "frame")
