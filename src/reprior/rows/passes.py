@@ -78,28 +78,6 @@ def rows_kept(n_classes: int) -> int:
     return max(SAMPLE // n_classes, min(4 * n_classes, 2 * SAMPLE // n_classes), 100)
 
 
-@dataclass(frozen=True, slots=True)
-class Gram:
-    """A sum of GᵀG (K, K) over blocks, a thousand rows at a time: BLAS wants longer products than a block gives."""
-
-    rows: tuple[Matrix, ...]
-    total: Matrix | None = None
-
-    def __add__(self, other: Gram) -> Gram:
-        total = self.total if other.total is None else other.total if self.total is None else self.total + other.total
-        both = Gram(self.rows + other.rows, total)
-        return both if sum(map(len, both.rows)) < 1024 else Gram((), both.matrix())
-
-    def matrix(self) -> Matrix:
-        """Return the sum so far."""
-        if not self.rows:
-            assert self.total is not None
-            return self.total
-        stacked = np.concatenate(self.rows)
-        product = stacked.T @ stacked
-        return product if self.total is None else self.total + product
-
-
 def information(
     target: Blocks, prior: Vector, source_prior: Vector, *, dtype: Any = np.float64, stride: int = 1,
     per_log: bool = False,
@@ -113,13 +91,13 @@ def information(
     inverse = weights if per_log else 1.0 / source_prior
     dtype = np.float64 if inverse.max() > 1e30 else dtype  # else a float32 would not hold the product
 
-    def of_block(first: int, block: Matrix) -> Gram:
+    def of_block(first: int, block: Matrix) -> Matrix:
         some = every(stride, first, block)
         scaled = np.multiply(some, inverse, dtype=dtype, casting="same_kind")
         scaled *= (1.0 / (some @ weights)).astype(dtype)[:, None]
-        return Gram((scaled,))
+        return scaled.T @ scaled
 
-    return map_numbered(target, of_block).matrix()
+    return map_numbered(target, of_block)
 
 
 def correlation(target: Blocks, prior: Vector, source_prior: Vector, n: float) -> Matrix:
