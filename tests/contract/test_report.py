@@ -15,7 +15,7 @@ from reprior._types import Acts, Interval, Status
 from reprior.assess.diagnose import Diagnosis
 from reprior.estimates.show import cut, share, times
 from reprior.report.collect import collect, ending, headline, shares_shown
-from reprior.report.page import STYLE, before_after, cloud_chart, named, page, shift_chart
+from reprior.report.page import STYLE, before_after, cloud_chart, html_text, page, shift_chart
 
 EXPONENT = re.compile(r"\de[+-]?\d+\s*%")
 
@@ -269,10 +269,10 @@ def test_names_as_text():
     assert cut("a" * 40) == "a" * 40
     assert cut("start" + "x" * 100 + "end") == "start" + "x" * 15 + "…" + "x" * 16 + "end"
     assert cut("two\nlines\x1b[2J") == "two·lines·[2J"
-    assert named("top_up-x at 78.1 %, < 3 (p = 1e-12)") == (
+    assert html_text("top_up-x at 78.1 %, < 3 (p = 1e-12)") == (
         'top_up-x at 78.1\u00a0%, &lt;\u00a03 <span class="one">(p = 1e-12)</span>'
     )
-    assert named("a_rather_long-winded.name_1") == "a_<wbr>rather_<wbr>long-<wbr>winded.<wbr>name_<wbr>1"
+    assert html_text("a_rather_long-winded.name_1") == "a_<wbr>rather_<wbr>long-<wbr>winded.<wbr>name_<wbr>1"
 
 
 @pytest.mark.parametrize("k", [2, 12, 1000])

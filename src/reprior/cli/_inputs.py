@@ -69,7 +69,7 @@ class Inputs:
         return self.source.called
 
     @property
-    def taken(self) -> dict[str, Any]:
+    def how_made(self) -> dict[str, Any]:
         """Which method and calibration are used, how classes are matched, and what to beware of, for `--json`."""
         cal = self.pipeline.calibrator
         return {"method": self.pipeline.method, "calibration": cal.kind if cal else "none", "matched": self.matched,
@@ -78,7 +78,7 @@ class Inputs:
     @property
     def method_text(self) -> str:
         """Method and calibration in a few words."""
-        return "method {method}, calibration {calibration}".format(**self.taken)
+        return "method {method}, calibration {calibration}".format(**self.how_made)
 
     def estimate(self, *, on_reject: str = "scale") -> PriorEstimate:
         """Return the pipeline's estimate for the samples."""

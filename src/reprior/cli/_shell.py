@@ -41,7 +41,7 @@ def print_answer(command: Callable[..., Answer | int]) -> Callable[..., int]:
         answer = command(**options)
         if isinstance(answer, int):
             return answer
-        click.echo(printable(json.dumps(plain(answer.value), allow_nan=False) if as_json else answer.text))
+        click.echo(printable(json.dumps(json_ready(answer.value), allow_nan=False) if as_json else answer.text))
         return DONE if answer.ok else NOT_CONVERGED
 
     return printing
@@ -52,15 +52,15 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def plain(value: Any) -> Any:
+def json_ready(value: Any) -> Any:
     """Return arrays as lists and what JSON cannot say (∞, NaN) as null, all the way down."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): json_ready(item) for key, item in value.items()}
+    return [json_ready(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def open_standard_streams() -> None:

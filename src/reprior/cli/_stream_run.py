@@ -14,7 +14,7 @@ from reprior._check import check_rows, check_source, fail, listed, row_fault
 from reprior._types import Vector
 from reprior.cli._inputs import SourceFiles, check_method, parse_options, read_names, read_pipeline
 from reprior.cli._pipes import Arriving, Leaving, Stop, tail_of
-from reprior.cli._stream_state import AlarmWatch, Batch, LateLabels, RunState, StreamOptions, moment, restore, save
+from reprior.cli._stream_state import AlarmWatch, Batch, LateLabels, RunState, StreamOptions, restore, save, seconds_of
 from reprior.io.files import RECORD_BYTES, prepare, refuse_probabilities, too_long
 from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, header_names, recognise
 from reprior.io.table import Choice, left_aside
@@ -209,7 +209,7 @@ class StreamRun:
         times, column = [], self.options.time_column
         if column is not None:
             fields = enumerate(form.fields(batch.records, first), first)
-            times = [moment(some.get(column), number) for number, some in fields]
+            times = [seconds_of(some.get(column), number) for number, some in fields]
         return batch._replace(rows=rows, calibrated=self.stream.calibrated(rows), times=times)
 
     def learn(self, batch: Batch) -> None:

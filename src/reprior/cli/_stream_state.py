@@ -93,7 +93,7 @@ class LateLabels:
         self.label, self.name, self.remember = label, name, remember
         self.waiting: OrderedDict[str, Any] = OrderedDict()
         self.columns: dict[Any, int] = {}
-        self.taken = self.lost = 0
+        self.n_used = self.n_lost = 0
 
     def split(self, records: list[Any], form: Form, source: Source, first: int) -> Batch:
         """Return records as rows and labels; a label that is no class, or of no row, is refused."""
@@ -142,13 +142,13 @@ class LateLabels:
     def find(self, label: Label, rows: Matrix) -> Any:
         """Return the row that a label is of, and count it; None if it is not remembered."""
         row = rows[label.at - 1] if label.name is None else self.waiting.pop(label.name, None)
-        self.taken, self.lost = self.taken + (row is not None), self.lost + (row is None)
+        self.n_used, self.n_lost = self.n_used + (row is not None), self.n_lost + (row is None)
         return row
 
     def to_fields(self, n_classes: int) -> dict[str, Any]:
         """Return the samples that wait for labels, and the counts of labels, for the state file."""
         rows = np.reshape([*self.waiting.values()], (len(self.waiting), n_classes))
-        return {"waiting": [*self.waiting], "waiting_rows": rows, "labels": [self.taken, self.lost]}
+        return {"waiting": [*self.waiting], "waiting_rows": rows, "labels": [self.n_used, self.n_lost]}
 
     def restore(self, fields: dict[str, Any], n_classes: int, caller: str) -> None:
         """Continue from the fields that `to_fields` made."""
@@ -158,10 +158,10 @@ class LateLabels:
         if not numbers or not all(isinstance(name, str) for name in names):
             refuse(caller, "data", "invalid labels")
         self.waiting = OrderedDict(zip(names, rows, strict=True))
-        self.taken, self.lost = counts
+        self.n_used, self.n_lost = counts
 
 
-def moment(value: Any, number: int) -> tuple[float, bool]:
+def seconds_of(value: Any, number: int) -> tuple[float, bool]:
     """Return a time in seconds and whether it was a date: a number, or text like 2026-11-16T12:00:00Z (else UTC)."""
     try:
         if not isinstance(value, bool):

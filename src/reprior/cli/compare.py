@@ -56,7 +56,7 @@ def command(truth: Path | None, **files: Any) -> Answer:
              "distance": row.distance} for row in compared]  # fmt: skip
     value = {"classes": job.classes, "methods": rows}
     note = f"All methods had the same samples. The default is {job.method_text}."
-    return Answer(value | job.taken, f"{compared}\n{note}{job.note()}")
+    return Answer(value | job.how_made, f"{compared}\n{note}{job.note()}")
 
 
 def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
@@ -87,7 +87,7 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
     lines.append(f"Distance: total variation from the first line, as the mean over {len(keys):,} groups; furthest: the"
                  " largest of them, and in which group.")  # fmt: skip
     value = {"classes": inputs.classes, "by": inputs.by, "keys": keys, "ways": rows}
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note())
+    return Answer(value | inputs.how_made, "\n".join(lines) + inputs.note())
 
 
 def true_shares(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:

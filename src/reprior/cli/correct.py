@@ -135,7 +135,7 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
     head = f"{output}: {counted(len(parts), 'file')} corrected{by}"
     head += f", {kept} of them by an earlier run" if kept else ""
     lines = first_lines(head, weighting.verdict, weighting.stopped) + [NEXT_STEP] * bool(weighting.stopped)
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(weighting.verdict), weighting.ok)
+    return Answer(value | inputs.how_made, "\n".join(lines) + inputs.note(weighting.verdict), weighting.ok)
 
 
 def correction(inputs: Inputs, weighting: Weighting, number: int) -> Correct:
@@ -227,7 +227,7 @@ def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
     made = json.loads(prior.read_bytes()) if prior.suffix == ".json" else None
     if not isinstance(made, dict) or "source_prior" not in made:
         return None
-    then, now = made.get("calibration"), inputs.taken["calibration"]
+    then, now = made.get("calibration"), inputs.how_made["calibration"]
     shares, weights = made["source_prior"], made.get("weights")
     if inputs.source.classes and made.get("classes") and {*made["classes"]} == {*inputs.source.classes}:
         places = [made["classes"].index(name) for name in inputs.source.classes]

@@ -30,5 +30,5 @@ def command(alpha: float, **files: Any) -> Answer:
         diagnosis = diagnose(job.source, estimate.target, estimate=estimate, alpha=alpha)
     value = {field.name: getattr(diagnosis, field.name) for field in fields(diagnosis) if field.name != "estimate"}
     value |= {"shifted": diagnosis.shifted, "applies": diagnosis.applies, "sentences": str(diagnosis).split("\n"),
-              "n": diagnosis.estimate.n, "n_labels": diagnosis.estimate.n_labels} | job.taken  # fmt: skip
+              "n": diagnosis.estimate.n, "n_labels": diagnosis.estimate.n_labels} | job.how_made  # fmt: skip
     return Answer(value, f"{diagnosis}\nThe estimate was made by {job.method_text}.{job.note()}")

@@ -40,7 +40,7 @@ def shown(
 ) -> Answer:
     """Return the answer about an estimate, and about that of the groups by the column `by` if there are any."""
     value = {
-        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes, **inputs.taken,
+        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes, **inputs.how_made,
         "target": [part.name for part in inputs.table.parts][:1000],
     }  # fmt: skip
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""

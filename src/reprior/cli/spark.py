@@ -115,7 +115,7 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
              "acts": estimated.acts and estimated.acts._asdict()}  # fmt: skip
     head = f"{output}: {estimated.n:,.0f} rows corrected by {inputs.method_text}"
     lines = first_lines(head, verdict, stopped(estimated.acts))
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(verdict), estimated.status.ok)
+    return Answer(value | inputs.how_made, "\n".join(lines) + inputs.note(verdict), estimated.status.ok)
 
 
 @command.command("stream")

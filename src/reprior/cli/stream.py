@@ -76,7 +76,7 @@ def command(as_json: bool, **settings: Any) -> int:
 def summary(run: StreamRun) -> dict[str, Any]:
     """Return what a run did, for --json."""
     labels, state = run.labels, run.options.state
-    return {"rows": run.stream.n, "skipped": run.at.skipped, "labels": labels.taken, "labels_lost": labels.lost,
+    return {"rows": run.stream.n, "skipped": run.at.skipped, "labels": labels.n_used, "labels_lost": labels.n_lost,
             "output": run.out.name, "state": str(state) if state else None, "matched": run.matched,
             "alarm": run.watch.verdict(), "acts": run.stream.acts._asdict()}  # fmt: skip
 
@@ -86,8 +86,8 @@ def report(run: StreamRun, piped: bool) -> list[str]:
     labels, alarm, at, state, lines = run.labels, run.watch.verdict(), run.at, run.options.state, []
     if at.skipped:
         lines.append(f"{counted(at.skipped, 'row')} left out; the first: {at.first_skipped}")
-    if labels.lost:
-        lost = f"{counted(labels.lost, 'label')} found no row among the last {labels.remember:,} that wait for one"
+    if labels.n_lost:
+        lost = f"{counted(labels.n_lost, 'label')} found no row among the last {labels.remember:,} that wait for one"
         lines.append(f"{lost}; see --remember and --id")
     if alarm:
         since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
@@ -97,6 +97,6 @@ def report(run: StreamRun, piped: bool) -> list[str]:
         lines.append(applied(run.stream.acts))
     if not piped:
         text = f"{run.out.name}: {counted(run.stream.n, 'row')}"
-        text += f", {counted(labels.taken, 'label')}" if labels.label else ""
+        text += f", {counted(labels.n_used, 'label')}" if labels.label else ""
         lines.append(text + (f"; state in {state}" if state else "; no state kept"))
     return lines + [BY_POSITION] * (run.stream.n > 0 and run.matched == "position")

@@ -27,7 +27,7 @@ from reprior._check import check_text, fail, row_fault
 from reprior._types import Matrix
 
 from reprior.io.table import (  # isort: skip
-    Choice, Chunk, Correct, Corrected, Opener, Part, Table, called, check_width, classes_apart, places_of, readable,
+    Choice, Chunk, Correct, Corrected, Opener, Part, Table, user_names, check_width, classes_apart, places_of, readable,
 )  # fmt: skip
 from reprior.state import MAGIC
 
@@ -66,7 +66,7 @@ def open_table(path: str | Path, choice: Choice) -> Table:
 def renamed(table: Table) -> Table:
     """Return the table with its class columns called as the user says."""
     part = table.parts[0]
-    names = called(part.classes, part.n_classes, table.choice, part.name)
+    names = user_names(part.classes, part.n_classes, table.choice, part.name)
     return replace(table, parts=tuple(replace(part, classes=names) for part in table.parts))
 
 
@@ -85,7 +85,7 @@ def opener_of(path: Path) -> Opener:
         with path.open("rb") if about else nullcontext(sys.stdin.buffer) as stream:
             shutil.copyfileobj(stream, file, 1 << 20)
         SPOOLED[key] = file
-    return lambda: again(SPOOLED[key])
+    return lambda: Reopened(SPOOLED[key])
 
 
 def whole(path: Path) -> bytes:
@@ -94,7 +94,7 @@ def whole(path: Path) -> bytes:
         return file.read()
 
 
-class again(io.BufferedReader):
+class Reopened(io.BufferedReader):
     """The same open file from its start; closing this view leaves the file open for the next pass."""
 
     def __init__(self, file: IO[bytes]) -> None:

@@ -22,7 +22,7 @@ from reprior._types import Matrix
 from reprior.io.files import FIRST_BYTES, check_header, lines_of
 
 from reprior.io.table import (  # isort: skip
-    LABEL_NAMES, SET, Choice, Chunk, Correct, Opener, Part, called, choose, no_column, places_of, refuse_absent,
+    LABEL_NAMES, SET, Choice, Chunk, Correct, Opener, Part, user_names, choose, no_column, places_of, refuse_absent,
     refuse_mixed, refuse_set_column, set_names,
 )  # fmt: skip
 
@@ -322,7 +322,7 @@ def csv_form(line: bytes, row: bytes, choice: Choice, n_classes: int, roles: Rol
 
 def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
     """Return the columns of records in the order of the source's classes; others than those are refused."""
-    names = called(classes, len(classes), choice, "input")
+    names = user_names(classes, len(classes), choice, "input")
     if names is None or not choice.classes or names == choice.classes:
         return classes
     remedy = "Choose the class columns with `--columns`; say what they are called with `--classes FILE`"

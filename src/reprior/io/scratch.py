@@ -12,7 +12,7 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
-from reprior.io.table import Choice, Part, Table, left_aside, taken
+from reprior.io.table import Choice, Part, Table, columns_hint, left_aside
 from reprior.rows.blocks import add_up, as_stored, block_rows
 
 S = TypeVar("S")
@@ -117,5 +117,5 @@ def check_block(part: Part, choice: Choice, first: int, total: int, at: int, blo
     if fault := row_fault(block):
         row = at + fault.row
         place = f"row {total + row} of all, row {first + row} of this file (the first is row 0)"
-        remedy = left_aside(fault, part.n_classes, part.unused) or fault.shell + taken(fault.rule, part, choice)
+        remedy = left_aside(fault, part.n_classes, part.unused) or fault.shell + columns_hint(fault.rule, part, choice)
         fail(choice.caller, part.name, fault.rule, fault.value, place=place, remedy=remedy)

@@ -21,7 +21,7 @@ from reprior.io.npy import array_columns, npy_head
 from reprior.io.records import unique
 
 from reprior.io.table import (  # isort: skip
-    LABEL_NAMES, Choice, Table, check_width, classes_apart, perhaps_column, places_of, readable, taken,
+    LABEL_NAMES, Choice, Table, check_width, classes_apart, perhaps_column, places_of, readable, columns_hint,
 )  # fmt: skip
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
@@ -50,7 +50,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None) -> Sourc
             raise
         table = open_table(path, choice)
     rows, labels = labelled_rows(table, path)
-    summed = taken("sum to 1", table.parts[0], choice)
+    summed = columns_hint("sum to 1", table.parts[0], choice)
     check_rows(numbered(ArrayBlocks(rows)), choice.caller, str(path), summed)
     source = summarize(rows, named(labels, table.classes), classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")

@@ -186,7 +186,7 @@ FLOATS = ("double", "float", "halffloat")  # what probabilities are, and labels 
 SOUGHT = {"--by": "groups", "--id": "names of the rows", "--labels": "labels"}
 
 
-def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name: str) -> tuple[str, ...] | None:
+def user_names(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name: str) -> tuple[str, ...] | None:
     """Return what the class columns are called: as the user says, unless they have these names in some order."""
     names = choice.names
     if not names or (columns is not None and set(columns) == set(names)):
@@ -268,10 +268,14 @@ def choose(
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
     kinds = {column.name: column.kind for column in columns}
     is_list = [kinds[column] for column in names] == [LIST]
-    used = {*names, *LABEL_NAMES}
-    others = (column.name for column in free if holds_floats(column) and column.name not in used)
-    unused = () if choice.columns or is_list else tuple(others)
+    unused = () if choice.columns or is_list else unused_floats(free, names)
     return Chosen(tuple(names), is_list, label if choice.with_labels else None, unused)
+
+
+def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of floats that are neither classes nor labels."""
+    used = {*names, *LABEL_NAMES}
+    return tuple(column.name for column in columns if holds_floats(column) and column.name not in used)
 
 
 def class_names(columns: Sequence[Column], choice: Choice, name: str) -> list[str]:
@@ -352,7 +356,7 @@ def left_aside(fault: Fault, n_classes: int, unused: tuple[str, ...], kind: str 
     return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}. {fault.shell}"
 
 
-def taken(rule: str, part: Part, choice: Choice) -> str:
+def columns_hint(rule: str, part: Part, choice: Choice) -> str:
     """Return which columns rows were made of, where those break the rule on their sum."""
     if not part.columns or "sum to 1" not in rule:
         return ""

@@ -53,7 +53,7 @@ def count_rows(target: Blocks) -> int:
     return e_step(target, np.ones(target.n_classes)).n if n is None else int(n)
 
 
-def every(stride: int, first: int, block: Matrix) -> Matrix:
+def every_nth(stride: int, first: int, block: Matrix) -> Matrix:
     """Return those rows of a block whose number is a multiple of `stride`; `first` is the number of its first row."""
     return block[-first % stride :: stride]
 
@@ -63,7 +63,7 @@ def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     stride = max(1, -(-int(n) // at_most))
     if stride == 1 and isinstance(target, ArrayBlocks):
         return as_stored(target.array)  # no copy
-    parts = map_numbered(target, lambda first, block: (np.array(every(stride, first, block)),))
+    parts = map_numbered(target, lambda first, block: (np.array(every_nth(stride, first, block)),))
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -92,7 +92,7 @@ def information(
     dtype = np.float64 if inverse.max() > 1e30 else dtype  # else a float32 would not hold the product
 
     def of_block(first: int, block: Matrix) -> Matrix:
-        some = every(stride, first, block)
+        some = every_nth(stride, first, block)
         scaled = np.multiply(some, inverse, dtype=dtype, casting="same_kind")
         scaled *= (1.0 / (some @ weights)).astype(dtype)[:, None]
         return scaled.T @ scaled
