@@ -111,10 +111,30 @@ def read_ids(table: Table, target: Path, name: str | None, option: str = "--id")
     return Ids(ROW, None, why)
 
 
-def lines_in(text: str) -> csv.DictReader[str]:
-    """Return a reader of CSV, whatever stands between its fields: spreadsheets write what their country does."""
-    between = max(",;\t", key=text.partition("\n")[0].count)
-    return csv.DictReader(StringIO(text), delimiter=between)
+class ListFile(NamedTuple):
+    """What a filled-in list holds: the names of its columns, its lines by their numbers, and what is between fields."""
+
+    columns: list[str]
+    lines: dict[int, dict[str, str]]
+    delimiter: str
+
+
+def read_lines(path: str | Path, caller: str) -> ListFile:
+    """Return the lines of a list; spreadsheets use the delimiter of their country, and leave lines of nothing else."""
+    with readable(str(path), caller):
+        data = Path(path).read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        fail(caller, str(path), "be a CSV file", "other bytes than text in UTF-8", remedy="Save the list as CSV")
+    delimiter, lines = max(",;\t", key=text.partition("\n")[0].count), {}
+    reader = csv.DictReader(StringIO(text), delimiter=delimiter)
+    columns = reader.fieldnames = [(name or "").strip() for name in reader.fieldnames or ()]
+    for fields in reader:
+        line = {key: (value or "").strip() for key, value in fields.items() if key in columns and key}
+        if any(line.values()):
+            lines[reader.line_num] = line
+    return ListFile(columns, lines, delimiter)
 
 
 def ids_of(names: Sequence[str], table: Table, target: Path, path: str) -> Ids:
@@ -131,14 +151,13 @@ def ids_of(names: Sequence[str], table: Table, target: Path, path: str) -> Ids:
 def read_list(path: str, target: Path, table: Table, n: int, source: Source) -> TargetLabels:
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
     caller = table.choice.caller
-    reader = open_list(path, caller)
-    head = reader.fieldnames or ()
+    head, lines, delimiter = read_lines(path, caller)
     named = [column for column in head if column and column not in FIELDS]
     if not named or "label" not in head:
         fail(caller, path, "have a column that names rows, and the column 'label'", listed(head) or "nothing",
              remedy="`reprior query` writes a file of this form")  # fmt: skip
     ids = ids_of(named, table, target, path)
-    name, lines = ids.column, filled_lines(reader)
+    name = ids.column
     rows = row_numbers(lines, ids, path, target, caller, n)
     texts = [line["label"] for line in lines.values()]
     called = [f"{name} {line[name]!r}" for line in lines.values()]
@@ -147,33 +166,11 @@ def read_list(path: str, target: Path, table: Table, n: int, source: Source) -> 
     for row, line, value, place in zip(rows, lines.values(), values, called, strict=True):
         labels[row] = value
         if weight := line.get("weight", ""):
-            number = number_of(weight.replace(",", ".") if reader.reader.dialect.delimiter != "," else weight)
+            number = number_of(weight.replace(",", ".") if delimiter != "," else weight)
             if number is None:
                 fail(caller, path, "have numbers in the column 'weight'", repr(weight), place=place)
             weights[row] = number
     return TargetLabels(as_labels(labels, source.classes), weights, Listed(name, list(lines.values()), rows))
-
-
-def open_list(path: str, caller: str) -> csv.DictReader[str]:
-    """Return the reader of a list, with the names of its columns trimmed."""
-    with readable(path, caller):
-        data = Path(path).read_bytes()
-    try:
-        reader = lines_in(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        fail(caller, path, "be a CSV file", "other bytes than text in UTF-8", remedy="Save the list as CSV")
-    reader.fieldnames = [(name or "").strip() for name in reader.fieldnames or ()]
-    return reader
-
-
-def filled_lines(reader: csv.DictReader[str]) -> dict[int, dict[str, str]]:
-    """Return the lines of a list by their numbers; spreadsheets leave lines of nothing but commas."""
-    head, lines = reader.fieldnames or (), {}
-    for fields in reader:
-        line = {key: (value or "").strip() for key, value in fields.items() if key in head and key}
-        if any(line.values()):
-            lines[reader.line_num] = line
-    return lines
 
 
 def row_numbers(lines: dict[int, dict[str, str]], ids: Ids, path: str, target: Path, caller: str, n: int) -> list[int]:
@@ -194,8 +191,8 @@ def row_numbers(lines: dict[int, dict[str, str]], ids: Ids, path: str, target: P
 def filled_in(path: Path) -> int:
     """Return how many rows of a list have a label, 0 if the file is no such list."""
     with suppress(OSError, ValueError, csv.Error):
-        lines = lines_in(path.read_text(encoding="utf-8-sig")) if path.is_file() else ()
-        return sum(bool((line.get("label") or "").strip()) for line in lines)
+        lines = read_lines(path, "query").lines.values() if path.is_file() else ()
+        return sum(bool(line.get("label")) for line in lines)
     return 0
 
 
