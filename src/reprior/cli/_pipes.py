@@ -137,25 +137,25 @@ class Arriving:
             yield piece
 
     def next(self) -> bytes | None:
-        """Return what arrives next: b"" is the end, None says that another file begins."""
+        """Return the next bytes that arrive: b"" at the end, None if another file begins."""
         ended = False
         while True:
-            following = None
+            new_file = None
             if ended and self.regular:
                 if not holds(self.handle, self.at, self.tail):
                     self.note = f"{self.path} was truncated; reading it again from its start."
                     os.lseek(self.handle, 0, os.SEEK_SET)
                     self.at, self.tail = 0, b""
                     return None
-                following = self.successor()  # before the last look at this one
+                new_file = self.successor()  # before the last look at this one
             data = os.read(self.handle, READ)
             if data:
                 self.at, self.tail = self.at + len(data), tail_of(self.tail, data)
                 return data
             elif not self.follow:
                 return b""
-            elif following is not None:
-                self.change(following)
+            elif new_file is not None:
+                self.change(new_file)
                 return None
             else:
                 ended = True

@@ -247,7 +247,7 @@ class ArrowTable:
                 made = fn(np.ascontiguousarray(rows))
                 sets = [] if names is None else set_names(made.inside, names)
                 column = pa.array([BETWEEN.join(x) for x in sets] if self.by_text else sets)
-                target.write_batch(replaced(batch, self.chosen.names, made.rows, out, {SET: column}))
+                target.write_batch(with_rows(batch, self.chosen.names, made.rows, out, {SET: column}))
 
     def written_schema(self, names: Sequence[str] | None) -> Any:
         """Return the columns of a corrected file: whole numbers have become floats, and sets are added."""
@@ -276,8 +276,8 @@ class ArrowTable:
             yield (column if plain else column.cast(pa.string())).to_pylist()
 
 
-def replaced(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any, more: Mapping[str, Any] = {}) -> Any:
-    """Return the batch with other probabilities in the columns that held them, and with `more` columns."""
+def with_rows(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any, more: Mapping[str, Any] = {}) -> Any:
+    """Return the batch with `rows` (n, K) in the `chosen` columns, and with `more` columns."""
     columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **more}
     if is_list(batch.schema.field(chosen[0]).type):
         lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])

@@ -106,7 +106,7 @@ class Correction:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
-        from reprior.io.arrow import replaced, rows_from
+        from reprior.io.arrow import rows_from, with_rows
 
         context, at, k = TaskContext.get(), 0, self.weights.shape[1]
         name = f"partition {context.partitionId() if context else 0}"
@@ -114,7 +114,7 @@ class Correction:
             if batch.num_rows:
                 rows = rows_from(batch, self.names, k, ("correct", name, at))
                 weights = self.weights if self.slots is None else self.weights[self.codes(batch, name, at)]
-                yield replaced(batch, self.names, self.fixed(rows, weights, name, at), batch.schema)
+                yield with_rows(batch, self.names, self.fixed(rows, weights, name, at), batch.schema)
                 at += batch.num_rows
 
     def codes(self, batch: Any, name: str, at: int) -> list[int]:
