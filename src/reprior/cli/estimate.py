@@ -53,4 +53,3 @@ def shown(
     text = groups_text(parts, level=level, top=top, first=first, status=estimate.status)
     ok = estimate.status.ok and bool(parts.converged.all())
     return Answer(value | grouped(parts, by, level), text + note, ok)
-

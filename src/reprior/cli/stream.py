@@ -261,7 +261,7 @@ class StreamRun:
         if recognised is None:
             return None
         self.at.form, start = recognised
-        if choice.names and choice.classes and self.at.form.named is None and choice.names != choice.classes:
+        if choice.names and choice.classes and not self.at.form.columns and choice.names != choice.classes:
             fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
                  listed(choice.names), remedy=f"That is {listed(choice.classes)}")  # fmt: skip
         if options.emitted != "prior" and self.at.form.opening:
@@ -342,7 +342,8 @@ class StreamRun:
 
     def about(self) -> dict[str, Any]:
         """Return samples, prior and interval, the share of the correction, the last time, and the alarm's verdict."""
-        names, level = self.stream.source.classes or (self.at.form.named if self.at.form else None), self.options.level
+        form, level = self.at.form, self.options.level
+        names = self.stream.source.classes or (form and form.columns)
 
         def keyed(shares: Vector) -> Any:
             return dict(zip(names, shares.tolist(), strict=True)) if names else shares.tolist()
@@ -361,7 +362,8 @@ class StreamRun:
     @property
     def matched(self) -> str:
         """How classes were matched: by "name" or by "position"."""
-        return "name" if self.at.form is not None and self.at.form.named and self.stream.source.classes else "position"
+        named = self.at.form is not None and self.at.form.columns
+        return "name" if named and self.stream.source.classes else "position"
 
     def write(self, data: bytes) -> None:
         """Write bytes, and note that they are written."""

@@ -64,7 +64,6 @@ def dump(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-
 def cells(line: bytes) -> list[str]:
     """Return the values of a CSV line; none if it is no such line."""
     try:
@@ -118,16 +117,11 @@ class Form:
     n_classes: int
     caller: str
     key: str | None = None  # the field with the list
-    columns: tuple[str, ...] = ()  # the fields of the classes
+    columns: tuple[str, ...] = ()  # the fields of the classes, if records name them
     raw: bool = False  # lists are little-endian float32 bytes
     opening: str = ""  # the header of CSV
     unused: tuple[str, ...] = ()  # numbers that are no classes
     name: str = "input"
-
-    @property
-    def named(self) -> tuple[str, ...] | None:
-        """The classes in the order of `rows`, if records name them."""
-        return self.columns or None
 
     @property
     def header(self) -> list[str]:
@@ -258,7 +252,6 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
     return None
 
 
-
 def refuse_other_files(data: bytes, caller: str) -> None:
     """Refuse the first bytes of files that are no records: Parquet, NPY and their like, or text in UTF-16."""
     kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
@@ -276,9 +269,12 @@ def value_column(key: str, value: Any) -> Column:
     return Column(key, LIST if isinstance(value, (list, bytes)) else OTHER)
 
 
-def refuse_list(choice: Choice, name: str, wanted: str) -> None:
-    """Refuse records that are lists, where a field is wanted."""
-    fail(choice.caller, name, f"have {wanted!r} in every row", "a list", remedy="Write objects with both")
+def check_aside(value: Any, choice: Choice, name: str) -> None:
+    """Refuse a first value without a field that an option names."""
+    for wanted in choice.aside:
+        if not isinstance(value, dict):
+            fail(choice.caller, name, f"have {wanted!r} in every row", "a list", remedy="Write objects with both")
+        refuse_absent([wanted], {key: type(item).__name__ for key, item in value.items()}, choice, name)
 
 
 def form_of(
@@ -288,8 +284,8 @@ def form_of(
     is_row = isinstance(value, (list, bytes))
     if is_row and choice.with_labels and not choice.aside:
         no_column(choice, name, "label", {"(a list)": "list"})
-    for wanted in choice.aside if is_row else ():
-        refuse_list(choice, name, wanted)
+    if is_row:
+        check_aside(value, choice, name)
     form = Form(kind, 0, choice.caller, name=name)
     if is_row:
         return replace(form, n_classes=len(value), raw=isinstance(value, bytes)), None
@@ -382,11 +378,8 @@ class JsonLines:
 
     def column(self, name: str, choice: Choice) -> Iterator[list[Any]]:
         for first, values in self.values():
-            if not first and not isinstance(values[0], dict):
-                refuse_list(choice, self.form.name, name)
             if not first:
-                refuse_absent([name], {key: type(item).__name__ for key, item in values[0].items()}, choice,
-                              self.form.name)  # fmt: skip
+                check_aside(values[0], choice, self.form.name)
             yield fields_of(values, name)
 
 
@@ -403,5 +396,5 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
     if form.n_classes < 2:
         fail(choice.caller, name, "have at least two classes", form.n_classes)
     lines = JsonLines(opener, choice, form, label)
-    return Part(name, form.n_classes, lines.read, lines.rewrite, lines.column, form.named, unused=form.unused,
+    return Part(name, form.n_classes, lines.read, lines.rewrite, lines.column, form.columns or None, unused=form.unused,
                 columns=form.columns, label=label)  # fmt: skip

@@ -241,7 +241,6 @@ def visible(path: str, root: str) -> bool:
     return path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
 
 
-
 def delete(folder: str) -> None:
     """Delete a scratch folder, wherever it is."""
     system, inside = file_system(folder)
