@@ -83,11 +83,11 @@ def high_water() -> float:
 def grown(folder: str, model: str, *more: str) -> dict[str, Any]:
     """Return the figures of one driver: a folder, first without the rows in memory, then beside NumPy if they fit."""
     from reprior.adapters.spark import SparkBlocks
-    from reprior.adapters.spark.session import context
+    from reprior.adapters.spark.session import session
 
     pipe = rp.load(model)
-    begin, spark = timed(lambda: context(MASTER))
-    workers, _ = timed(lambda: spark.parallelize([0, 1], 2).map(str).collect())
+    begin, spark = timed(lambda: session(MASTER))
+    workers, _ = timed(lambda: spark.sparkContext.parallelize([0, 1], 2).map(str).collect())
     look, blocks = timed(lambda: SparkBlocks(spark, folder))
     whole, results = timed(lambda: pipe.estimate(blocks))
     again, _ = timed(lambda: pipe.estimate(blocks))

@@ -56,7 +56,7 @@ def draw(cell: Cell, outputs: Outputs, trial: int, *, n_dirichlet: int = 3000, p
     k = len(outputs.counts)
     kind = SHIFTS.index(cell.shift)
     rng = np.random.default_rng([SEED, kind, round(1000 * cell.value), trial])
-    exponent, rounding = ("k/K", "floor") if printed else ("k/(K-1)", "largest-remainder")
+    exponent = "k/K" if printed else "k/(K-1)"
     if cell.shift == "shuffled":
         prior = rp.simulate.shuffled_long_tail(k, cell.value, rng=rng, exponent=exponent)
         largest = int(np.bincount(outputs.y_test, minlength=k).min())
@@ -70,4 +70,7 @@ def draw(cell: Cell, outputs: Outputs, trial: int, *, n_dirichlet: int = 3000, p
         else:
             size = np.minimum(size, rng.integers(0, int(cell.value) + 1, k))
         prior, n = size / size.sum(), int(size.sum())
-    return rp.simulate.resample(outputs.test, outputs.y_test, prior, n=n, rng=rng, rounding=rounding)
+    if printed:  # sizes are rounded down; `resample` would round by largest remainders
+        size = np.floor(prior * n + 1e-9)
+        prior, n = size / size.sum(), int(size.sum())
+    return rp.simulate.resample(outputs.test, outputs.y_test, prior, n=n, rng=rng)

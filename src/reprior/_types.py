@@ -75,21 +75,15 @@ class Status(Enum):
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentReference:
-    """What held-out samples show about moments of predicted probabilities (see `model.label_shift`).
+    """What held-out samples show about moments of predicted probabilities (see `model.label_shift`)."""
 
-    `directions` (3K + 1, D) are the combinations of moments that are compared. Of these, `mean` (D,) is over all
-    samples; `class_means` (K, D), `within` (D, D) and `deviations` (K, D) are means, covariance and standard deviations
-    within classes. `source_prior` (K,) is the class prior of the `n_heldout` samples; `information` (K,) is as in
-    `ClassifierError`.
-    """
-
-    directions: Matrix
-    mean: Vector
-    class_means: Matrix
-    within: Matrix
-    deviations: Matrix
-    source_prior: Vector
-    information: Vector
+    directions: Matrix  # (3K + 1, D), the combinations of moments that are compared
+    mean: Vector  # (D,), of these over all samples
+    class_means: Matrix  # (K, D)
+    within: Matrix  # (D, D), covariance within classes
+    deviations: Matrix  # (K, D), standard deviations within classes
+    source_prior: Vector  # (K,), class prior of the held-out samples
+    information: Vector  # (K,), as in `ClassifierError`
     n_heldout: float
 
     def leading(self, d: int) -> MomentReference:
@@ -103,16 +97,15 @@ class MomentReference:
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassifierError:
-    """What held-out samples tell about a classifier, class by class, once the samples themselves are gone.
+    """What held-out samples show about a classifier, class by class, once the samples themselves are gone.
 
-    `heldout` (K,) counts the samples of each class. `information` (K,) is what a predicted probability tells about the
-    share of the class, relative to a label, at equal shares: 1 for a classifier that is always right and sure, 0 if it
-    tells nothing. `moments` is what the test of label shift compares target samples with.
+    A predicted probability contains the part `information` (K,) of what a label contains about the share of its class,
+    at equal shares: 1 for a classifier that is always right and sure, 0 if it contains nothing.
     """
 
-    heldout: Vector
+    heldout: Vector  # (K,), number of samples
     information: Vector
-    moments: MomentReference | None = None
+    moments: MomentReference | None = None  # what the test of label shift compares target samples with
 
 
 @comparable

@@ -16,7 +16,6 @@ Rng = int | np.random.Generator | None
 
 
 EXPONENTS = ("k/(K-1)", "k/K")
-ROUNDINGS = ("largest-remainder", "floor")
 
 
 def long_tail(n_classes: int, ratio: float, *, exponent: str = "k/(K-1)") -> Vector:
@@ -213,19 +212,7 @@ class Sample(NamedTuple):
     reused: tuple[int, ...]
 
 
-def _exact_sizes(prior: Vector, n: int, rounding: str) -> Labels:
-    """Return class sizes (K,) of `n` rows with this prior (eq. 3); "floor" leaves out what rounding down loses."""
-    sizes = np.floor(prior * n + 1e-9).astype(np.intp)
-    if rounding == "largest-remainder":
-        sizes[np.argsort(sizes - prior * n, kind="stable")[: n - sizes.sum()]] += 1
-    elif not sizes.any():
-        fail("resample", "n", "leave at least one row after rounding down", n)
-    return sizes
-
-
-def resample(
-    proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: bool = True, rounding: str = "largest-remainder"
-) -> Sample:
+def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: bool = True) -> Sample:
     """Draw samples from a labelled pool so that their classes follow a prior, in random order.
 
     Samples of a class are drawn without replacement. If the pool has too few, samples are used again, and `reused`
@@ -244,10 +231,8 @@ def resample(
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
     exact : bool
-        Whether class sizes are n·prior, rounded; `Sample.prior` then has the resulting shares. Otherwise labels are
-        drawn independently, and `Sample.prior` is `prior`.
-    rounding : str
-        "largest-remainder" (default) rounds so that sizes add up to n. "floor" rounds down, as eq. 3 prints.
+        Whether class sizes are n·prior, rounded so that they add up to n; `Sample.prior` then has the resulting shares.
+        Otherwise labels are drawn independently, and `Sample.prior` is `prior`.
 
     Examples
     --------
@@ -255,12 +240,15 @@ def resample(
     >>> resample(pool, [0, 0, 1, 1], [0.75, 0.25], n=4, rng=0).prior
     array([0.75, 0.25])
     """
-    check_choice(rounding, "resample", "rounding", ROUNDINGS)
     pool, labels, names = check_labelled(proba, y, "resample")
     target = check_prior(prior, "resample", "prior", allow_zero=True, n_classes=pool.shape[1], like="`proba`",
                          classes=names)  # fmt: skip
     total, rng = check_int(n, "resample", "n"), as_rng(rng)
-    sizes = _exact_sizes(target, total, rounding) if exact else rng.multinomial(total, target).astype(np.intp)
+    if exact:  # eq. 3, by largest remainders
+        sizes = np.floor(target * total + 1e-9).astype(np.intp)
+        sizes[np.argsort(sizes - target * total, kind="stable")[: total - sizes.sum()]] += 1
+    else:
+        sizes = rng.multinomial(total, target).astype(np.intp)
     chosen, reused = [], []
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[order], np.arange(pool.shape[1] + 1))

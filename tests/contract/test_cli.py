@@ -123,8 +123,8 @@ def test_a_terminal_shows_passes(files, tmp_path, calibrate):
     os.close(ours)
     assert process.returncode == 0
     assert b"pass 1" in shown
-    assert b"rows/s" in shown
-    assert re.search(rb"gap \d\.\de[-+]\d+ \S+ about \d+ s left", shown)
+    assert b"pass 2" in shown
+    assert re.search(rb"\d%\S* \S*\d:\d\d:\d\d", shown)  # done, and time left
     assert b"pass" not in out
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import reprior as rp
-from reprior.cli._atomic import alone
+from reprior.cli._shell import alone
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 

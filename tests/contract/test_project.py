@@ -225,7 +225,7 @@ def test_a_new_method_is_one_line_in_a_registry_and_the_command_line_knows_it(mo
 
     monkeypatch.setitem(reprior.METHODS, "cautious", reprior.mlls)
     monkeypatch.setitem(reprior.ONLINE, "online-cautious", reprior.ONLINE["fth"])
-    for module in ("_options", "estimate", "stream"):  # imported anew, after the registry has changed
+    for module in ("_inputs", "estimate", "stream"):  # imported anew, after the registry has changed
         monkeypatch.delitem(sys.modules, f"reprior.cli.{module}", raising=False)
     assert "cautious" in CliRunner().invoke(cli, ["estimate", "--help"]).output
     assert "online-cautious" in CliRunner().invoke(cli, ["stream", "--help"]).output

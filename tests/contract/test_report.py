@@ -14,9 +14,8 @@ import reprior as rp
 from reprior._types import Acts, Interval, Status
 from reprior.assess.diagnose import Diagnosis
 from reprior.estimates.show import cut, share, times
-from reprior.report.charts import cloud_chart, named, shift_chart
 from reprior.report.collect import collect, ending, headline, shares_shown
-from reprior.report.page import STYLE, before_after, page
+from reprior.report.page import STYLE, before_after, cloud_chart, html_text, page, shift_chart
 
 EXPONENT = re.compile(r"\de[+-]?\d+\s*%")
 
@@ -270,10 +269,10 @@ def test_names_as_text():
     assert cut("a" * 40) == "a" * 40
     assert cut("start" + "x" * 100 + "end") == "start" + "x" * 15 + "…" + "x" * 16 + "end"
     assert cut("two\nlines\x1b[2J") == "two·lines·[2J"
-    assert named("top_up-x at 78.1 %, < 3 (p = 1e-12)") == (
+    assert html_text("top_up-x at 78.1 %, < 3 (p = 1e-12)") == (
         'top_up-x at 78.1\u00a0%, &lt;\u00a03 <span class="one">(p = 1e-12)</span>'
     )
-    assert named("a_rather_long-winded.name_1") == "a_<wbr>rather_<wbr>long-<wbr>winded.<wbr>name_<wbr>1"
+    assert html_text("a_rather_long-winded.name_1") == "a_<wbr>rather_<wbr>long-<wbr>winded.<wbr>name_<wbr>1"
 
 
 @pytest.mark.parametrize("k", [2, 12, 1000])
@@ -295,18 +294,6 @@ def test_the_same_as_json(ask, files):
     told = ask("report", files["npz"], "-s", files["heldout"])
     assert json.loads(json.dumps(told)) == told
     assert all(item["text"] and isinstance(item["ok"], bool) for item in told["headline"])
-
-
-def test_an_infinite_error_is_drawn_without_an_end():
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    from reprior.report.picture import error_bars
-
-    axes = figure.add_subplot()
-    error_bars(axes, {"bbse": math.inf, "ebls": 0.02, "rlls": 0.13}, "ebls")
-    widths = [bar.get_width() for bar in axes.patches]
-    assert widths[1:] == [0.13, 0.02]
-    assert widths[0] > axes.get_xlim()[1] > 0.13
-    assert [text.get_text().strip() for text in axes.texts] == ["∞", "0.130", "0.020"]
 
 
 def test_plot_says_what_was_found():

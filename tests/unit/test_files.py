@@ -4,7 +4,6 @@ import io
 import json
 import os
 import resource
-from threading import Lock
 from time import process_time
 
 import numpy as np
@@ -18,9 +17,8 @@ from hypothesis import strategies as st
 
 import reprior as rp
 from reprior import InputError
-from reprior.io import columns
-from reprior.io.files import open_table
-from reprior.io.prepare import ordered
+from reprior.io import table
+from reprior.io.files import open_table, ordered
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import read_source
 from reprior.io.table import Choice, Corrected
@@ -43,18 +41,14 @@ def test_every_format_gives_the_same_rows(files, name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_blocks_give_the_counts_of_the_array_in_every_pass_and_with_any_threads(files, name):
+def test_blocks_give_the_counts_of_the_array_in_every_pass(files, name):
     weights = np.array([0.5, 1.0, 2.0, 1.5])
     whole = e_step(rp.ArrayBlocks(np.load(files["npy"])), weights, likelihood=True)
-    results = []
-    for threads in (1, 3):
-        blocks = FileBlocks(open_table(files[name], KNOWN), threads=threads)
-        results += [e_step(blocks, weights, likelihood=True) for _ in range(2)]
-        assert blocks.n == N
-    for found in results:
-        assert found.n == N
+    blocks = FileBlocks(open_table(files[name], KNOWN))
+    for _ in range(2):
+        found = e_step(blocks, weights, likelihood=True)
+        assert found.n == blocks.n == N
         np.testing.assert_allclose(found.counts, whole.counts, rtol=1e-6)
-    np.testing.assert_array_equal(results[0].counts, results[2].counts)  # threads never change the answer
 
 
 @pytest.mark.parametrize("name", ["npz", "list", "columns", "csv"])
@@ -255,7 +249,7 @@ def test_noise_is_refused_in_one_sentence(tmp_path, content, head):
 def refused_or_right(path):
     """Either one InputError in one sentence, or rows that all are probability vectors."""
     try:
-        blocks = FileBlocks(open_table(path, Choice(caller="test", classes=CLASSES)), threads=1)
+        blocks = FileBlocks(open_table(path, Choice(caller="test", classes=CLASSES)))
         total = e_step(blocks, np.ones(blocks.n_classes))
     except InputError as error:
         sentence = str(error)
@@ -405,17 +399,15 @@ class Counting:
     """A calibrator that counts the rows it is asked for."""
 
     def __init__(self, calibrator):
-        self.calibrator, self.rows, self.turn = calibrator, 0, Lock()
+        self.calibrator, self.rows = calibrator, 0
 
     def __call__(self, block):
-        with self.turn:
-            self.rows += len(block)
+        self.rows += len(block)
         return self.calibrator(block)
 
 
 @pytest.mark.parametrize("form", ["npy", "npz", "parquet", "full disk"])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_rows_of_files_are_calibrated_once(tmp_path, form, threads):
+def test_rows_of_files_are_calibrated_once(tmp_path, form):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 5, 400)
     held = rng.dirichlet(np.ones(5), 400) + np.eye(5)[labels]
@@ -427,8 +419,8 @@ def test_rows_of_files_are_calibrated_once(tmp_path, form, threads):
         pq.write_table(pa.table({str(k): rows[:, k] for k in range(5)}), path)
     else:
         np.savez(path, proba=rows) if form == "npz" else np.save(path, rows)
-    blocks = FileBlocks(open_table(path, Choice()), threads=threads)
-    plain, calibrator = Plain(FileBlocks(open_table(path, Choice()), threads=threads)), Counting(pipe.calibrator)
+    blocks = FileBlocks(open_table(path, Choice()))
+    plain, calibrator = Plain(FileBlocks(open_table(path, Choice()))), Counting(pipe.calibrator)
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     if form == "full disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limit[1]))
@@ -458,19 +450,18 @@ def test_a_bad_row_is_named_though_rows_are_calibrated(tmp_path):
             pipe.estimate(blocks)
 
 
-def test_threads_do_not_change_which_rows_are_sampled(tmp_path):
+def test_rows_of_files_are_sampled_evenly_in_every_pass(tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.dirichlet(np.ones(4), 700_000)
     np.savez(tmp_path / "t.npz", proba=rows)
     labels = rng.integers(0, 4, 400)
     held = rng.dirichlet(np.ones(4), 400) + np.eye(4)[labels]
     pipe = rp.pipeline(held / held.sum(axis=1, keepdims=True), labels)
-    for _ in range(3):
-        blocks = FileBlocks(open_table(tmp_path / "t.npz", Choice()), threads=4)
-        for _ in range(2):
-            np.testing.assert_array_equal(some_rows(blocks, len(rows), 10_000), rows[::70])
-            found = some_rows(pipe.rows(blocks), len(rows), 10_000)
-            np.testing.assert_array_equal(found, pipe.calibrator(rows[::70]))
+    blocks = FileBlocks(open_table(tmp_path / "t.npz", Choice()))
+    for _ in range(2):
+        np.testing.assert_array_equal(some_rows(blocks, len(rows), 10_000), rows[::70])
+        found = some_rows(pipe.rows(blocks), len(rows), 10_000)
+        np.testing.assert_array_equal(found, pipe.calibrator(rows[::70]))
 
 
 def test_a_file_of_very_many_columns_is_refused_before_it_is_read(tmp_path, monkeypatch):
@@ -483,7 +474,7 @@ def test_a_file_of_very_many_columns_is_refused_before_it_is_read(tmp_path, monk
     with pytest.raises(rp.InputError, match="at most 50,000 columns; got 60,000"):
         read_source(tmp_path / "wide.csv", Choice())
     assert process_time() - begun < 5
-    monkeypatch.setattr(columns, "MAX_COLUMNS", 500)
+    monkeypatch.setattr(table, "MAX_COLUMNS", 500)
     pq.write_table(pa.table({name: [0.5] for name in names[:501]}), tmp_path / "wide.parquet")
     with pytest.raises(rp.InputError, match="at most 500 columns; got 501"):
         open_table(tmp_path / "wide.parquet", Choice())

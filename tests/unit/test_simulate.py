@@ -17,18 +17,13 @@ def test_long_tail_sizes_are_those_of_eq_2() -> None:
     assert simulate.long_tail(10, 0.05)[-1] / simulate.long_tail(10, 0.05)[0] == pytest.approx(0.05)
 
 
-def test_the_printed_exponent_and_rounding_are_on_offer() -> None:
+def test_the_printed_exponent_is_on_offer() -> None:
     printed = simulate.long_tail(10, 0.05, exponent="k/K")
     assert printed[-1] / printed[0] == pytest.approx(0.05**0.9)
     assert simulate.long_tail_counts(100, 0.1, n_max=500, exponent="k/K")[-1] == int(500 * 0.1**0.99)
     np.testing.assert_array_equal(np.sort(simulate.shuffled_long_tail(10, 0.05, rng=1, exponent="k/K"))[::-1], printed)
     pool, y = np.full((30, 3), 1 / 3), np.repeat(np.arange(3), 10)
-    down = simulate.resample(pool, y, [0.45, 0.28, 0.27], n=10, rounding="floor")
-    assert np.bincount(down.y).tolist() == [4, 2, 2]
-    np.testing.assert_allclose(down.prior, [0.5, 0.25, 0.25])  # of the rows that are there
     assert np.bincount(simulate.resample(pool, y, [0.45, 0.28, 0.27], n=10).y).tolist() == [4, 3, 3]
-    with pytest.raises(rp.InputError, match="at least one row after rounding down"):
-        simulate.resample(pool, y, [0.4, 0.3, 0.3], n=1, rounding="floor")
     with pytest.raises(rp.InputError, match="`exponent` must be one of"):
         simulate.long_tail(3, 0.1, exponent="k")
 

@@ -176,19 +176,19 @@ def class_columns(columns: Sequence[Column], classes: Sequence[Any] | None) -> l
 def pandas_frame(x: Any, classes: Sequence[Any] | None, numbers: bool) -> Frame:
     """Return the class columns of a pandas DataFrame, or the values of a Series by its index."""
     if not hasattr(x, "columns"):
-        return Frame(x.index, plain(x))
+        return Frame(x.index, numbers_of(x))
     places = [*range(len(x.columns))]
     floats = classes is None and all(dtype.kind == "f" for dtype in x.dtypes)
     if not (floats or is_default(x.columns) or (classes is not None and len(classes) >= len(places))):
         head = x.iloc[:ROWS_LOOKED_AT]
         places = class_columns([pandas_column(x.columns[j], head.iloc[:, j]) for j in places], classes)
     own = x if len(places) == len(x.columns) else x.iloc[:, places]
-    return Frame(own.columns, plain(own) if numbers else None, places)
+    return Frame(own.columns, numbers_of(own) if numbers else None, places)
 
 
 def pandas_column(name: Any, head: Any) -> Column:
     """Return what a column of a DataFrame holds, by its first values; text among numbers may be a damaged class."""
-    values = plain(head)
+    values = numbers_of(head)
     if values.dtype.kind not in "O":
         return number_column(name, values) if values.dtype.kind in "fiub" else Column(name, OTHER)
     able = any(isinstance(cell, (int, float)) or is_decimal(cell) for cell in values)
@@ -203,7 +203,7 @@ def is_decimal(cell: Any) -> bool:
         return False
 
 
-def plain(x: Any) -> Any:
+def numbers_of(x: Any) -> Any:
     """Return the numbers of a DataFrame or Series; of nullable and Arrow-backed ones as floats, NaN where missing."""
     kinds = [*x.dtypes] if hasattr(x, "columns") else [x.dtype]
     if all(isinstance(kind, np.dtype) for kind in kinds) or not all(kind.kind in "fiub" for kind in kinds):

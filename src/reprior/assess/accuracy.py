@@ -45,18 +45,14 @@ class Accuracy(NamedTuple):
 
 
 class PredictedAccuracy(NamedTuple):
-    """Accuracy on the target by corrected probabilities: its `mean` (2,), its variance per sample `spread` (2,), the
-    part from classes without held-out samples `unchecked` (2,), and the accuracy under other shares: `redrawn` (2, m)
-    under shares that might be true, `kept` (2,) under the estimated shares, and `shifted` (2,) under the posterior mean
-    of the shares, which does not bet that nothing has shifted.
-    """
+    """Accuracy on the target by corrected probabilities, and what it is under other class shares."""
 
-    mean: Vector
-    spread: Vector
-    unchecked: Vector
-    redrawn: Matrix
-    kept: Vector
-    shifted: Vector
+    mean: Vector  # (2,)
+    spread: Vector  # (2,), variance per sample
+    unchecked: Vector  # (2,), the part of the mean from classes without held-out samples
+    redrawn: Matrix  # (2, m), under shares that might be true
+    kept: Vector  # (2,), under the estimated shares
+    shifted: Vector  # (2,), under the posterior mean of the shares, which does not bet that nothing has shifted
 
 
 class Expected(NamedTuple):

@@ -23,7 +23,7 @@ from reprior.rows.blocks import ArrayBlocks, Blocks, as_listed, check_inputs, ma
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
-from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, e_step, every
+from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, e_step, every_nth
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, unless these are fewer samples
@@ -201,7 +201,7 @@ def look(target: Blocks, n: float) -> Look:
 
     def of_block(first: int, block: Matrix) -> tuple[Look, ...]:
         counts = e_step(ArrayBlocks(block), ones).counts if len(block) else np.zeros(k)
-        return (Look(np.array(every(stride, first, block), np.float64), counts),)
+        return (Look(np.array(every_nth(stride, first, block), np.float64), counts),)
 
     samples, counts = zip(*map_numbered(target, of_block), strict=True)
     return Look(np.concatenate(samples), np.sum(counts, axis=0))

@@ -92,17 +92,17 @@ def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
     j = int(y[0])
     if (y != j).any():
         return ""
-    alone = ebls(estimate.source, sample)
-    shares, most = np.maximum(alone.shares, 1e-9), float(alone.interval(OPEN_LEVEL, of="prior").upper[j])
-    shares = shares * (1 - most) / max(1 - shares[j], 1e-9)
-    shares[j] = most
+    unlabelled = ebls(estimate.source, sample)
+    shares, upper = np.maximum(unlabelled.shares, 1e-9), float(unlabelled.interval(OPEN_LEVEL, of="prior").upper[j])
+    shares = shares * (1 - upper) / max(1 - shares[j], 1e-9)
+    shares[j] = upper
     # a row that rules its label out is strange, not proof
-    own = np.maximum(correct_float64(rows, shares / estimate.source.prior)[:, j], STRANGE / len(shares))
-    if np.log(own).sum() >= np.log(ALL_ALIKE):
+    own_class = np.maximum(correct_float64(rows, shares / estimate.source.prior)[:, j], STRANGE / len(shares))
+    if np.log(own_class).sum() >= np.log(ALL_ALIKE):
         return ""
-    usual = float(correct_float64(rows, alone.weights)[:, j].sum())
+    expected = float(correct_float64(rows, unlabelled.weights)[:, j].sum())
     called = estimate.source.called[j]
-    return (f"The labels conflict with the predictions: all {len(y)} labels are {called}, but about {usual:.0f} are"
+    return (f"The labels conflict with the predictions: all {len(y)} labels are {called}, but about {expected:.0f} are"
             " predicted. Are the labels right? Were the labelled samples drawn at random?")  # fmt: skip
 
 

@@ -60,8 +60,6 @@ def evaluate(target: Blocks, source_prior: Vector, prior: Vector) -> Point:
         stats = e_step(target, weights, likelihood=True)
         gradient = stats.counts / weights / source_prior / stats.n
     value, gap = stats.log_likelihood / stats.n, float(gradient.max() - 1)
-    if note_gap := getattr(target, "note_gap", None):  # whoever shows progress
-        note_gap(gap)
     return Point(prior, gradient, value if np.isfinite(value) else -np.inf, gap, stats.n)
 
 

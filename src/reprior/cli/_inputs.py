@@ -1,10 +1,12 @@
-"""What most commands start from: target rows, and what is known of the source; both from files."""
+"""What most commands start from: shared options, target rows, and what is known of the source."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +14,23 @@ import click
 import numpy as np
 
 from reprior import PriorEstimate, Source
-from reprior._check import fail, percent
+from reprior._check import fail, percent, perhaps
 from reprior._labels import is_missing, named
 from reprior.batch.registry import ALIASES, METHODS, check_options, method_name
-from reprior.cli._options import check_method, parse_options
 from reprior.estimates.groups import Groups
 from reprior.estimates.show import verdicts
-from reprior.io.files import open_table, whole
-from reprior.io.labels import TargetLabels, checked_labels, column_in, is_list, opened_again, read_list, values_of_all
-from reprior.io.prepare import ordered, prepared
+from reprior.io.files import open_table, ordered, prepared, whole
+from reprior.io.labels import TargetLabels, checked_labels, column_in, is_list, read_list
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
 from reprior.io.table import Choice, Table, group_keys
+from reprior.online.registry import ONLINE
 from reprior.pipelines.fit import fit_pipeline, pipeline
 from reprior.pipelines.load import load
 from reprior.pipelines.pipeline import Pipeline
-from reprior.rows.blocks import Blocks
 from reprior.rows.passes import count_rows
 
 TOGETHER = "All samples together: "  # before a verdict where there are groups
-ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
     "Labels and predictions of the held-out samples have different class priors (distance {}). If the held-out samples"
     " are not a random part of the training data, pass the training counts too (--counts)."
@@ -47,7 +46,8 @@ class Inputs:
     pipeline: Pipeline
     matched: str  # "name" or "position"
     warning: str = ""
-    keys: list[Any] | None = None  # groups of the samples, (n,) for each part, if the user names a column of them
+    by: str | None = None  # the column of the groups, if the user names one
+    keys: list[Any] | None = None  # groups of the samples, (n,) for each part
     target_labels: TargetLabels | None = None  # labels of some rows
 
     @property
@@ -69,7 +69,7 @@ class Inputs:
         return self.source.called
 
     @property
-    def taken(self) -> dict[str, Any]:
+    def how_made(self) -> dict[str, Any]:
         """Which method and calibration are used, how classes are matched, and what to beware of, for `--json`."""
         cal = self.pipeline.calibrator
         return {"method": self.pipeline.method, "calibration": cal.kind if cal else "none", "matched": self.matched,
@@ -78,11 +78,11 @@ class Inputs:
     @property
     def method_text(self) -> str:
         """Method and calibration in a few words."""
-        return "method {method}, calibration {calibration}".format(**self.taken)
+        return "method {method}, calibration {calibration}".format(**self.how_made)
 
-    def estimate(self, *, check: bool = True, on_reject: str = "scale") -> PriorEstimate:
+    def estimate(self, *, on_reject: str = "scale") -> PriorEstimate:
         """Return the pipeline's estimate for the samples."""
-        return self.pipeline.estimate(self.rows, **self.labels, on_reject=on_reject, check=check)
+        return self.pipeline.estimate(self.rows, **self.labels, on_reject=on_reject)
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Inputs:
     def verdict(self, estimate: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
         sentences = verdicts(estimate)
-        if self.table.choice.by is None:
+        if self.by is None:
             return sentences
         return [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in sentences]
 
@@ -127,34 +127,24 @@ def read_inputs(
     fitted, columns = read_pipeline(caller, SourceFiles(**source, names=names)), source["columns"]
     pipe, beware = with_method(fitted.pipeline, method, options), fitted.warning
     column = None if is_list(target_labels) else target_labels
-    table = open_table(target, Choice(columns=columns, label=column, caller=caller, classes=pipe.classes or (),
-                                      names=names, by=by or column, values=fitted.values))  # fmt: skip
+    aside = {name: option for name, option in ((by, "--by"), (column, "--labels")) if name}
+    table = open_table(target, Choice(columns=columns, caller=caller, classes=pipe.classes or (), names=names,
+                                      aside=aside, values=fitted.values))  # fmt: skip
     pipe, matched = match_classes(pipe, table.classes, caller, target)
     table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)))
-    few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
-    rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
+    rows = FileBlocks(table)
     if by and pipe.method != "ebls":
         fail(caller, "--method", "be ebls with --by", pipe.method,
              remedy="Only `ebls` shares information between groups")  # fmt: skip
-    keys, labelled = group_keys(table) if by else None, None
-    if target_labels:
-        labelled = read_target_labels(target_labels, target, table, rows, pipe)
-        table = replace(table, choice=replace(table.choice, by=by))  # the column of labels is none of groups
-        if all(map(is_missing, labelled.labels)) and caller != "query":
-            beware = f"{beware} {target_labels} has no label yet.".strip()
-    return Inputs(table, rows, pipe, matched, beware, keys, labelled)
-
-
-def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> TargetLabels:
-    """Return the labels of some target rows, by a column of the target or by a list."""
-    if is_list(where):
-        return read_list(where, target, table.choice, count_rows(rows), pipe.source)
-    if table.choice.by != where:  # that column holds the groups, and one is read at a time
-        table = opened_again(target, table.choice, where, "--labels")
-    return TargetLabels(
-        checked_labels(values_of_all(table), pipe.source, table.choice.caller, column_in(target, where))
-    )
-
+    keys, labelled = group_keys(table, by) if by else None, None
+    if column:
+        values = [*chain.from_iterable(table.column(column, "--labels"))]
+        labelled = TargetLabels(checked_labels(values, pipe.source, caller, column_in(target, column)))
+    elif target_labels:
+        labelled = read_list(target_labels, target, table, count_rows(rows), pipe.source)
+    if labelled is not None and all(map(is_missing, labelled.labels)) and caller != "query":
+        beware = f"{beware} {target_labels} has no label yet.".strip()
+    return Inputs(table, rows, pipe, matched, beware, by, keys, labelled)
 
 
 def match_classes(
@@ -254,3 +244,104 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     distance = disagreement(source) if counts is None else 0.0
     warning = WARNING.format(percent(distance)) * bool(distance)
     return Fitted(replace(pipe, source=replace(pipe.source, made=made)), files.values, pipe.label_mismatch or warning)
+
+
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
+by_option = click.option("--by", metavar="COLUMN", help="Column of the groups; estimate one prior per group.")
+columns_option = click.option("--columns", help="Columns of the probabilities: one list column, a,b,c or first:last.")
+level_option = click.option("--level", default=0.95, show_default=True, help="Level of the intervals.")
+anyway_option = click.option(
+    "--anyway", is_flag=True, help="Apply the whole correction even if more than the class prior has changed."
+)
+logits_option = click.option("--logits", "values", flag_value="logits", help="Rows are logits; apply softmax first.")
+
+
+def all_of(options: Sequence[Decorator], command: Command) -> Command:
+    """Add several options to a command, in this order."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+
+
+values_options = partial(all_of, [
+    click.option("--normalize", "values", flag_value="normalize", help="Divide each row by its sum first."),
+    logits_option,
+])  # fmt: skip
+listing_options = partial(all_of, [
+    level_option,
+    click.option("--no-interval", is_flag=True, help="Skip the intervals; saves three passes."),
+    click.option("--top", default=20, show_default=True, help="Number of classes or groups to list; 0 lists all."),
+])  # fmt: skip
+classes_option = click.option(
+    "--classes", type=click.Path(path_type=Path),
+    help="File with the class names in the order of the columns, one per line or as a JSON list.",
+)  # fmt: skip
+
+
+def source_options(label: str) -> Decorator:
+    """Return a decorator that adds the options of held-out samples; `label` is the option of their label column."""
+    return partial(all_of, [
+        click.option("--counts", type=click.Path(path_type=Path),
+                     help="File with training class counts, in addition to held-out samples."),
+        click.option("--source-columns",
+                     help="Columns of the probabilities in the source, if they differ from --columns."),
+        click.option(label, help="Column of the held-out labels.  [default: label or y]"),
+        click.option("--calibrate", default="auto", show_default=True, type=click.Choice(CALIBRATIONS),
+                     help="Calibration on the held-out samples; auto: temperature and class biases, shrunk."),
+    ])  # fmt: skip
+
+
+input_options = partial(all_of, [
+    click.argument("target", type=click.Path(allow_dash=True, path_type=Path)),
+    click.option("-s", "--source", type=click.Path(path_type=Path),
+                 help="File from `reprior fit`, or held-out predictions with labels, or training class counts"
+                 ' (JSON {"cat": 70, "dog": 30}, CSV with the columns class,count, NPY).'),
+    source_options("--label"),
+    click.option("--labels", "target_labels", metavar="COLUMN|FILE",
+                 help="Labels of some samples: a column of TARGET, empty if unknown, or a file from"
+                 " `reprior query` that you have filled in."),
+    columns_option,
+    classes_option,
+    values_options,
+])  # fmt: skip
+
+
+def choice_of_method(methods: Collection[str], text: str, example: str = "", **more: Any) -> Decorator:
+    """Return a decorator that adds --method, one of `methods`, and -O; shells complete the names."""
+
+    def complete(ctx: click.Context, param: click.Parameter, word: str) -> list[str]:
+        return [name for name in methods if name.startswith(word)]
+
+    return partial(all_of, [
+        click.option("-m", "--method", shell_complete=complete, help=text.format(", ".join(methods)), **more),
+        click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
+                     help=f"Option of the method{example}."),
+    ])  # fmt: skip
+
+
+method_options = choice_of_method(
+    METHODS, "Method: {}.  [default: ebls, or the method of the pipeline]", ", for example -O n_iter=50"
+)
+stream_method_options = choice_of_method(ONLINE, "Online method: {}.", default="online-ebls", show_default=True)
+
+
+def check_method(caller: str, method: str, methods: Collection[str], place: str) -> None:
+    """Refuse a method that is not among `methods`: say which was meant, or that another command, `place`, runs it."""
+    if method not in methods:
+        runs = f"`{place}` runs {method}" if method in METHODS or method in ONLINE else ""
+        fail(caller, "--method", f"be one of {', '.join(methods)}", repr(method),
+             remedy=runs or perhaps(method, methods, str))  # fmt: skip
+
+
+def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return NAME=VALUE pairs with numbers as numbers."""
+    options = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"-O takes NAME=VALUE, got {pair!r}")
+        try:
+            options[name] = json.loads(text)
+        except ValueError:
+            options[name] = text
+    return options

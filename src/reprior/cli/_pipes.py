@@ -67,12 +67,12 @@ def mark_of(about: os.stat_result) -> list[int]:
 class Arriving:
     """Bytes of a file or pipe (`-`) from `offset` on, behind the bytes `tail`, until it ends or `stop` is asked for.
 
-    A pipe continues where it is. With `replay` it starts again, and what was read is skipped. A file that is followed
-    may be replaced or truncated: the old one, with this `mark`, is read to its end, then None comes, then the new one.
+    A pipe continues where it is. A file that is followed may be replaced or truncated: the old one, with this `mark`,
+    is read to its end, then None comes, then the new one.
     """
 
     def __init__(
-        self, path: Path, offset: int, tail: bytes, mark: list[int] | None, *, follow: bool, replay: bool, stop: Stop
+        self, path: Path, offset: int, tail: bytes, mark: list[int] | None, *, follow: bool, stop: Stop
     ) -> None:
         self.path, self.at, self.tail, self.stop, self.note = path, offset, tail, stop, ""
         self.handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY | BINARY)
@@ -81,7 +81,6 @@ class Arriving:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         self.regular, self.mark = stat.S_ISREG(about.st_mode), mark_of(about)
         self.follow = follow and (self.regular or (stat.S_ISFIFO(about.st_mode) and self.handle != 0))
-        self.left = 0 if self.regular or not replay else offset
         if self.regular and self.follow and mark not in (None, self.mark) and (old := self.find(mark)):
             self.change(old)  # it was renamed while nobody followed it
             self.at, self.tail = offset, tail
@@ -138,27 +137,25 @@ class Arriving:
             yield piece
 
     def next(self) -> bytes | None:
-        """Return what arrives next: b"" is the end, None says that another file begins."""
+        """Return the next bytes that arrive: b"" at the end, None if another file begins."""
         ended = False
         while True:
-            following = None
+            new_file = None
             if ended and self.regular:
                 if not holds(self.handle, self.at, self.tail):
                     self.note = f"{self.path} was truncated; reading it again from its start."
                     os.lseek(self.handle, 0, os.SEEK_SET)
                     self.at, self.tail = 0, b""
                     return None
-                following = self.successor()  # before the last look at this one
-            data = os.read(self.handle, min(READ, self.left) if self.left else READ)
-            if data and self.left:
-                self.left -= len(data)
-            elif data:
+                new_file = self.successor()  # before the last look at this one
+            data = os.read(self.handle, READ)
+            if data:
                 self.at, self.tail = self.at + len(data), tail_of(self.tail, data)
                 return data
             elif not self.follow:
                 return b""
-            elif following is not None:
-                self.change(following)
+            elif new_file is not None:
+                self.change(new_file)
                 return None
             else:
                 ended = True

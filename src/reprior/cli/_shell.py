@@ -1,4 +1,4 @@
-"""How a command ends: its answer as text or JSON, one sentence for each failure, and the exit code."""
+"""How a command ends (its answer as text or JSON, a sentence for each failure), and outputs that harm nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+
+from reprior._check import fail
+from reprior.state import hidden, lock, naming
 
 DONE, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 130
 
@@ -36,7 +41,7 @@ def print_answer(command: Callable[..., Answer | int]) -> Callable[..., int]:
         answer = command(**options)
         if isinstance(answer, int):
             return answer
-        click.echo(printable(json.dumps(plain(answer.value), allow_nan=False) if as_json else answer.text))
+        click.echo(printable(json.dumps(json_ready(answer.value), allow_nan=False) if as_json else answer.text))
         return DONE if answer.ok else NOT_CONVERGED
 
     return printing
@@ -47,15 +52,15 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def plain(value: Any) -> Any:
+def json_ready(value: Any) -> Any:
     """Return arrays as lists and what JSON cannot say (∞, NaN) as null, all the way down."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): json_ready(item) for key, item in value.items()}
+    return [json_ready(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def open_standard_streams() -> None:
@@ -123,3 +128,42 @@ def _say(message: str, argv: Sequence[str], code: int) -> int:
     text = json.dumps({"error": message, "exit": code}) if "--json" in argv else f"Error: {message}"
     click.echo(printable(text), err=True)
     return code
+
+
+def keep_apart(caller: str, output: Path | None, *inputs: Path | None) -> None:
+    """Refuse an output that would overwrite an input, under whatever name, or lie inside an input folder."""
+    for path in inputs:
+        if output is None or path is None or "-" in (str(output), str(path)):
+            continue
+        inside = path.is_dir() and path.resolve() in output.resolve().parents
+        same = output.resolve() == path.resolve()  # links may lead to it, too; no file takes the place of a device
+        if same or inside or ((output.is_file() or output.is_dir()) and path.exists() and output.samefile(path)):
+            fail(caller, "--output", f"be apart from the input {path}", output, remedy="Name another file or folder")
+
+
+@contextmanager
+def alone(caller: str, path: Path, option: str) -> Iterator[None]:
+    """Let one run at a time have `path`; the second is refused. A run that was killed holds nothing."""
+    name = hidden(path, "lock")
+    made = [folder for folder in name.parents if not folder.exists()]
+    with naming(path):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        handle = -1
+        while handle < 0:
+            handle = os.open(name, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            if not lock(handle):
+                os.close(handle)
+                fail(caller, option, "belong to one run at a time", f"{path}, which another run has",
+                     remedy="Wait for its end, or name another file")  # fmt: skip
+            if not os.fstat(handle).st_nlink:  # its holder has just ended and removed it: this lock is no one's
+                os.close(handle)
+                handle = -1
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            name.unlink()
+        os.close(handle)
+        for folder in made:
+            with suppress(OSError):  # unless something was written there
+                folder.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,11 @@ from reprior._check import fail
 from reprior._types import Vector
 from reprior.assess.compare import compare
 from reprior.assess.metrics import kl
-from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, input_options
+from reprior.cli._inputs import Inputs, by_option, input_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
-from reprior.io.files import open_table
+from reprior.io.files import open_table, ordered
 from reprior.io.labels import label_columns
-from reprior.io.prepare import ordered
 from reprior.io.sources import read_prior
 from reprior.io.table import Choice, group_keys
 
@@ -43,9 +42,9 @@ def command(truth: Path | None, **files: Any) -> Answer:
     Example:  reprior compare scores.parquet --source model.reprior
     """
     job, true = read_inputs("compare", **files), None
-    wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"], by=files["by"])
+    wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"])
     if files["by"]:
-        return by_group(job, truth, wanted)
+        return by_group(job, truth, replace(wanted, aside={files["by"]: "--by"}))
     if truth is not None:
         true = read_prior(truth, job.source.classes, job.table.n_classes, wanted)
     with progress(job.rows):
@@ -57,7 +56,7 @@ def command(truth: Path | None, **files: Any) -> Answer:
              "distance": row.distance} for row in compared]  # fmt: skip
     value = {"classes": job.classes, "methods": rows}
     note = f"All methods had the same samples. The default is {job.method_text}."
-    return Answer(value | job.taken, f"{compared}\n{note}{job.note()}")
+    return Answer(value | job.how_made, f"{compared}\n{note}{job.note()}")
 
 
 def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
@@ -87,14 +86,15 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
         lines.append((line + (f"  {error:>13.4f}" if error is not None else "")).rstrip())
     lines.append(f"Distance: total variation from the first line, as the mean over {len(keys):,} groups; furthest: the"
                  " largest of them, and in which group.")  # fmt: skip
-    value = {"classes": inputs.classes, "by": wanted.by, "keys": keys, "ways": rows}
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note())
+    value = {"classes": inputs.classes, "by": inputs.by, "keys": keys, "ways": rows}
+    return Answer(value | inputs.how_made, "\n".join(lines) + inputs.note())
 
 
 def true_shares(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
     """Return the class shares of the labelled rows of each group, in the order of the source's classes."""
     table = ordered(open_table(truth, wanted), inputs.source.classes, inputs.table.n_classes)
-    keys, labels = np.concatenate(group_keys(table)), table.load().labels
+    assert inputs.by is not None
+    keys, labels = np.concatenate(group_keys(table, inputs.by)), table.load().labels
     y = label_columns(labels, table, truth, len(keys), inputs.source.classes)
     counts: dict[Any, Vector] = {}
     for key, k in zip(keys, y, strict=True):

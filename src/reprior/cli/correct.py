@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
@@ -17,11 +17,9 @@ import numpy as np
 from reprior import InputError
 from reprior._check import check_level, counted, fail
 from reprior._types import Matrix, Vector
-from reprior.cli._atomic import alone, keep_apart
-from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import anyway_option, by_option, input_options, method_options
+from reprior.cli._inputs import Inputs, anyway_option, by_option, input_options, method_options, read_inputs
 from reprior.cli._progress import progress
-from reprior.cli._shell import DONE, NOT_CONVERGED, Answer, print_answer
+from reprior.cli._shell import DONE, NOT_CONVERGED, Answer, alone, keep_apart, print_answer
 from reprior.estimates.sets import Scores, scores, scores_of
 from reprior.estimates.show import first_lines, stopped
 from reprior.io.files import SUFFIXES, SUFFIXES_OF
@@ -137,7 +135,7 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
     head = f"{output}: {counted(len(parts), 'file')} corrected{by}"
     head += f", {kept} of them by an earlier run" if kept else ""
     lines = first_lines(head, weighting.verdict, weighting.stopped) + [NEXT_STEP] * bool(weighting.stopped)
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(weighting.verdict), weighting.ok)
+    return Answer(value | inputs.how_made, "\n".join(lines) + inputs.note(weighting.verdict), weighting.ok)
 
 
 def correction(inputs: Inputs, weighting: Weighting, number: int) -> Correct:
@@ -165,19 +163,16 @@ def correction(inputs: Inputs, weighting: Weighting, number: int) -> Correct:
 
 
 class Weighting(NamedTuple):
-    """What the journal keeps of a correction: class weights (K,), or (G, K) of `groups`, and the sentences about them.
+    """What the journal keeps of a correction: its class weights, and the sentences about them."""
 
-    `least` are the cutoffs of sets if they are wanted, `watch` the bytes of the memory over runs.
-    """
-
-    weights: Any
+    weights: Any  # (K,), or (G, K) of `groups`
     ok: bool = True
-    verdict: list[str] = []  # noqa: RUF012  # never changed
+    verdict: Sequence[str] = ()
     acts: dict[str, Any] | None = None
     stopped: str = ""
-    least: Any = None
-    watch: bytes = b""
-    groups: list[Any] = []  # noqa: RUF012
+    least: Any = None  # cutoffs of sets, if they are wanted
+    watch: bytes = b""  # the memory over runs
+    groups: Sequence[Any] = ()
 
 
 def find_weights(inputs: Inputs, wanted: Wanted) -> Weighting:
@@ -232,7 +227,7 @@ def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
     made = json.loads(prior.read_bytes()) if prior.suffix == ".json" else None
     if not isinstance(made, dict) or "source_prior" not in made:
         return None
-    then, now = made.get("calibration"), inputs.taken["calibration"]
+    then, now = made.get("calibration"), inputs.how_made["calibration"]
     shares, weights = made["source_prior"], made.get("weights")
     if inputs.source.classes and made.get("classes") and {*made["classes"]} == {*inputs.source.classes}:
         places = [made["classes"].index(name) for name in inputs.source.classes]
@@ -261,12 +256,8 @@ def write_journal(output: Path, journal: dict[str, Any]) -> None:
 
 def fingerprint(inputs: Inputs, wanted: Wanted, files: dict[str, Any]) -> str:
     """Return what tells whether a journal belongs to this very job: same files, unchanged, same settings."""
-    settings = [str(files[name]) for name in ("method", "options", "calibrate", "values", "label", "source_columns",
-                                              "target_labels")]  # fmt: skip
-    settings += [str(wanted.sets), str(wanted.by_class)]
-    labels = files["target_labels"] if inputs.target_labels and inputs.target_labels.listed else None
-    read = [files["source"], files["counts"], files["classes"], wanted.prior, labels, wanted.watch]
-    names = [part.name for part in inputs.table.parts] + [str(file) for file in read if file is not None]
+    settings = [*files.values(), *wanted]
+    names = [part.name for part in inputs.table.parts] + [str(x) for x in settings if isinstance(x, (str, Path))]
     stats = [os.stat(name) for name in names if os.path.exists(name)]
-    about = [names, [(stat.st_size, stat.st_mtime_ns) for stat in stats], settings, repr(inputs.table.choice)]
+    about = [names, [(stat.st_size, stat.st_mtime_ns) for stat in stats], settings]
     return blake2b(repr(about).encode(), digest_size=16).hexdigest()

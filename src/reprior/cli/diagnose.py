@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from reprior.assess.diagnose import diagnose
-from reprior.cli._inputs import read_inputs
-from reprior.cli._options import input_options, method_options
+from reprior.cli._inputs import input_options, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
 
@@ -31,5 +30,5 @@ def command(alpha: float, **files: Any) -> Answer:
         diagnosis = diagnose(job.source, estimate.target, estimate=estimate, alpha=alpha)
     value = {field.name: getattr(diagnosis, field.name) for field in fields(diagnosis) if field.name != "estimate"}
     value |= {"shifted": diagnosis.shifted, "applies": diagnosis.applies, "sentences": str(diagnosis).split("\n"),
-              "n": diagnosis.estimate.n, "n_labels": diagnosis.estimate.n_labels} | job.taken  # fmt: skip
+              "n": diagnosis.estimate.n, "n_labels": diagnosis.estimate.n_labels} | job.how_made  # fmt: skip
     return Answer(value, f"{diagnosis}\nThe estimate was made by {job.method_text}.{job.note()}")

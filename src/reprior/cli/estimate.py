@@ -8,8 +8,7 @@ import click
 
 from reprior import PriorEstimate
 from reprior._check import counted
-from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, input_options, listing_options, method_options
+from reprior.cli._inputs import Inputs, by_option, input_options, listing_options, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
 from reprior.estimates.groups import Groups, groups_text
@@ -41,7 +40,7 @@ def shown(
 ) -> Answer:
     """Return the answer about an estimate, and about that of the groups by the column `by` if there are any."""
     value = {
-        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes, **inputs.taken,
+        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes, **inputs.how_made,
         "target": [part.name for part in inputs.table.parts][:1000],
     }  # fmt: skip
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
@@ -54,4 +53,3 @@ def shown(
     text = groups_text(parts, level=level, top=top, first=first, status=estimate.status)
     ok = estimate.status.ok and bool(parts.converged.all())
     return Answer(value | grouped(parts, by, level), text + note, ok)
-

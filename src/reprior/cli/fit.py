@@ -9,10 +9,10 @@ from typing import Any
 import click
 import numpy as np
 
-from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import SourceFiles, read_names, read_pipeline, with_method
-from reprior.cli._options import classes_option, method_options, source_options, values_options
-from reprior.cli._shell import Answer, print_answer
+from reprior.cli._inputs import (  # isort: skip
+    SourceFiles, classes_option, method_options, read_names, read_pipeline, source_options, values_options, with_method,
+)  # fmt: skip
+from reprior.cli._shell import Answer, keep_apart, print_answer
 from reprior.rows.calibrated import SMALLEST_NORMAL, Calibrator
 
 

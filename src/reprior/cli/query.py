@@ -10,11 +10,9 @@ import click
 
 from reprior._check import counted, fail
 from reprior.assess.query import query
-from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import read_inputs
-from reprior.cli._options import input_options, method_options
+from reprior.cli._inputs import input_options, method_options, read_inputs
 from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, print_answer
+from reprior.cli._shell import Answer, keep_apart, print_answer
 from reprior.estimates.verdict import label_advice
 from reprior.io.labels import filled_in, read_ids, write_list
 from reprior.state import whole_file
@@ -43,7 +41,7 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     if before is not None and name is not None and name != before.name:
         fail("query", "--id", f"be {before.name!r}, as in the earlier list", repr(name))
     named = before.name if before is not None else name
-    column, ids, why = ("row", None, "") if named == "row" else read_ids(files["target"], job.table.choice, named)
+    column, ids, why = ("row", None, "") if named == "row" else read_ids(job.table, files["target"], named)
     with progress(job.rows):
         estimate = job.estimate()
         rows, weights = chosen = query(estimate, size, rng=seed)
@@ -56,7 +54,7 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
         write_list(file, column, ids, rows[fresh], weights[fresh], chances[fresh], before)
     value = {"output": str(output), "rows": rows[fresh], "weights": weights[fresh], "chances": chances[fresh],
              "named_by": column, "n": estimate.n, "n_labels": estimate.n_labels,
-             "labels_needed": chosen.labels_needed} | job.taken  # fmt: skip
+             "labels_needed": chosen.labels_needed} | job.how_made  # fmt: skip
     lines = [f"{output}: {len(fresh)} of {counted(left, 'row')} without a label, named by {column}"]
     if why:
         lines[0] += f" number, since {why}"

@@ -10,11 +10,9 @@ from typing import Any
 import click
 
 from reprior._check import counted
-from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, input_options, level_option, method_options
+from reprior.cli._inputs import Inputs, by_option, input_options, level_option, method_options, read_inputs
 from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, plain, print_answer
+from reprior.cli._shell import Answer, json_ready, keep_apart, print_answer
 from reprior.estimates.groups import groups_rows
 from reprior.estimates.show import first_lines, stopped
 from reprior.report.collect import collect, grouped
@@ -42,27 +40,27 @@ def command(output: Path | None, level: float, title: str | None, **files: Any) 
     job = read_inputs("report", **files)
     with progress(job.rows):
         estimate = job.estimate()
-        content = collect(estimate, job.rows, level=level, made=how_made(job, title, files))
+        content = collect(estimate, job.rows, level=level, made=provenance(job, title, files))
         if files["by"]:
             by_group = job.groups()
             content |= grouped(by_group, files["by"], level) | {"group_table": groups_rows(by_group, level, GROUPS)}
-        content = plain(content)
+        content = json_ready(content)
     finding = [sentence["text"] for sentence in content["headline"]]
     if job.warning and not any(job.warning in text for text in finding):
         content["diagnosis"].append({"text": job.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
             file.write(page(content).encode("utf-8", "backslashreplace"))
-    content |= job.taken
+    content |= job.how_made
     about = f"{counted(content['n'], 'row')}, {len(content['prior'])} classes, {job.method_text}"
     lines = first_lines(f"{output}: {about}", finding, stopped(estimate.acts))
     return Answer(content, "\n".join(lines) + job.note(content["verdict"]),
                   estimate.status.ok and (not files["by"] or bool(by_group.converged.all())))  # fmt: skip
 
 
-def how_made(inputs: Inputs, title: str | None, files: dict[str, Any]) -> dict[str, str]:
+def provenance(inputs: Inputs, title: str | None, files: dict[str, Any]) -> dict[str, str]:
     """Return the title of a report, and by what it was made."""
-    name, parts, used = files["target"].name, [part.name for part in inputs.table.parts], inputs.taken
+    name, parts, used = files["target"].name, [part.name for part in inputs.table.parts], inputs.how_made
     more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
     return {
         "title": title or f"Class prior of {'standard input' if name == '-' else name}",

@@ -9,14 +9,14 @@ import click
 
 from reprior import Alarm, AlarmTable, Pipeline, Stream, StreamTable
 from reprior._check import counted, fail, listed
-from reprior.cli._options import level_option
+from reprior.cli._inputs import level_option
 from reprior.cli._shell import Answer, print_answer
-from reprior.cli._watch import Watch
+from reprior.cli._stream_state import AlarmWatch
 from reprior.estimates.show import Shown, applied, cut, first_lines, share, stopped, table
 from reprior.io.files import whole
 from reprior.io.sources import is_saved
 from reprior.pipelines.load import load
-from reprior.pipelines.watch import Watch as Deployment
+from reprior.pipelines.watch import Watch
 from reprior.state import decode, kind_of, take
 
 LISTED = 20  # classes, or keys
@@ -67,7 +67,7 @@ def command(saved: Path, level: float) -> Answer:
         less = f"{counted(len(off), 'stream applies', 'streams apply')} less than half of the correction"
         lines = [f"{less}: {listed(off, LISTED)}"] * bool(off)
         lines += [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {listed(keys, LISTED)}"]
-    elif isinstance(held, Deployment):
+    elif isinstance(held, Watch):
         value |= {"batches": held.n_batches, "acts": held.acts._asdict()}
         head = f"{saved}: a deployment of {counted(held.n_batches, 'batch', 'batches')}"
         lines = first_lines(head, [applied(held.acts)], stopped(held.acts))
@@ -83,7 +83,7 @@ def command(saved: Path, level: float) -> Answer:
 def stored_run(data: bytes, stream: Stream, name: str) -> dict[str, Any]:
     """Return how far a run of `reprior stream` got, by the bytes of its state, and its alarm."""
     fields = decode(data, "stream-job", "show", name=name)
-    watch = Watch(None, None)
+    watch = AlarmWatch(None, None)
     watch.restore(fields, len(stream.source.prior), "show")
     run = {name: take(fields, name, kind, "show") for name, kind in JOB.items()}
     return run | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
@@ -95,7 +95,7 @@ def alarm_shown(alarm: Alarm | AlarmTable, name: str) -> tuple[dict[str, Any], l
         loud = [key for key in alarm if alarm[key]]
         lines = [f"{name}: alarms of {len(alarm):,} streams", f"raised: {listed(loud, LISTED) or 'none'}"]
         return {"streams": len(alarm), "raised": loud[:LISTED]}, lines
-    value = {"n": alarm.verdict.n, "watched": True, "alarm": Watch(alarm, None).verdict()}
+    value = {"n": alarm.verdict.n, "watched": True, "alarm": AlarmWatch(alarm, None).verdict()}
     return value, [f"{name}: an alarm that has seen {alarm.verdict.n:,} rows", raised(value)]
 
 

@@ -13,9 +13,8 @@ import numpy as np
 
 from reprior import simulate
 from reprior._check import fail
-from reprior.cli._atomic import keep_apart
-from reprior.cli._options import values_options
-from reprior.cli._shell import Answer, print_answer
+from reprior.cli._inputs import values_options
+from reprior.cli._shell import Answer, keep_apart, print_answer
 from reprior.io.files import open_table
 from reprior.io.sources import labelled_rows
 from reprior.io.table import Choice

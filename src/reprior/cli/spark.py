@@ -23,9 +23,9 @@ from reprior.adapters.spark.blocks import SparkBlocks
 from reprior.adapters.spark.frames import correct as corrected
 from reprior.adapters.spark.groups import groups
 from reprior.adapters.spark.parts import file_system
-from reprior.adapters.spark.session import context, session, submitted
+from reprior.adapters.spark.session import session, submitted
 from reprior.adapters.spark.stream import follow, write_batch
-from reprior.cli import _options as options
+from reprior.cli import _inputs as options
 from reprior.cli._inputs import Inputs, SourceFiles, match_classes, read_pipeline, with_method
 from reprior.cli._shell import Answer, print_answer, run
 from reprior.cli.estimate import shown
@@ -70,7 +70,7 @@ def estimate(level: float, no_interval: bool, top: int, master: str | None, **fi
     Example:  reprior spark estimate scores/ --source model.reprior
     """
     by = files["by"]
-    with running(master, paths_only=not by) as spark:
+    with running(master) as spark:
         inputs = opened(spark, "estimate", **files)
         estimated = inputs.estimate()
         named = {"by": by, "columns": files["columns"], "estimate": estimated}
@@ -115,7 +115,7 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
              "acts": estimated.acts and estimated.acts._asdict()}  # fmt: skip
     head = f"{output}: {estimated.n:,.0f} rows corrected by {inputs.method_text}"
     lines = first_lines(head, verdict, stopped(estimated.acts))
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(verdict), estimated.status.ok)
+    return Answer(value | inputs.how_made, "\n".join(lines) + inputs.note(verdict), estimated.status.ok)
 
 
 @command.command("stream")
@@ -171,32 +171,32 @@ def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str 
     pipe, logits = with_method(fit.pipeline, files["method"], files["options"]), fit.values == "logits"
     if by and (pipe.method != "ebls" or logits):
         fail(caller, "--by", "be used with the method ebls and with probabilities", "logits" if logits else pipe.method)
-    choice = Choice(columns=columns, caller=caller, classes=pipe.classes or (), by=by or labels, label=labels,
+    aside = {name: option for name, option in ((by, "--by"), (labels, "--labels")) if name}
+    choice = Choice(columns=columns, caller=caller, classes=pipe.classes or (), aside=aside, label=labels,
                     values="logits" if logits else None)  # fmt: skip
     rows = SparkBlocks.of(spark, target, choice)
     pipe, matched = match_classes(pipe, rows.classes, caller, target)
-    unread = (lambda: iter(())), (lambda *_: None)  # workers read and write
+    unread = (lambda: iter(())), (lambda *_: None), (lambda *_: iter(()))  # workers read and write
     parts = tuple(Part(about.file.name, rows.n_classes, *unread, rows.classes) for about in rows.surveys)
     labelled = None
     if labels:
         labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
-    return Inputs(Table(parts, Choice(caller=caller, by=by)), rows, pipe, matched, fit.warning, target_labels=labelled)
+    return Inputs(Table(parts, choice), rows, pipe, matched, fit.warning, by, target_labels=labelled)
 
 
 @contextmanager
-def running(master: str | None, *, paths_only: bool = False) -> Iterator[Any]:
-    """Give a session, or only its context where no row goes through Java; turn a worker's bad row into its sentence.
+def running(master: str | None) -> Iterator[Any]:
+    """Give a session; turn a worker's bad row into its sentence.
 
     Spark's own talk goes to a file: its Java process writes where standard error goes when it is started.
     """
-    start = context if paths_only else session
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells the whole way of an error that we say in a sentence
     spark, reason, log = None, None, None
     if not submitted():  # else whoever has submitted it has its log, and stops its session
         log = tempfile.NamedTemporaryFile(prefix="reprior-spark-", suffix=".log", delete=False)  # noqa: SIM115
     try:
         with elsewhere(log.fileno()) if log else nullcontext():
-            spark = start(master)
+            spark = session(master)
         yield spark
     except Exception as error:
         reason = explained(error, log.name if log else "above")

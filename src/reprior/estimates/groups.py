@@ -20,7 +20,7 @@ from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import Blocks, as_stored, by_name
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows
-from reprior.rows.keys import factorize, plain
+from reprior.rows.grouped import factorize, plain
 
 if TYPE_CHECKING:
     from reprior.model.interval import PosteriorSpread

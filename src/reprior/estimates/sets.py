@@ -30,12 +30,11 @@ TIED = 1e-6  # relative difference of probabilities that is rounding: a class at
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What sets need of the held-out samples: their classes `y` (n,), and the probability `own` (M, n) of the own class
-    of each, corrected to M class shares (M, K): the estimate, and others that it might have been."""
+    """What prediction sets need of the held-out samples."""
 
-    own: Matrix
-    y: Labels
-    shares: Matrix
+    own: Matrix  # (M, n), probability of the own class of each, corrected to M class shares
+    y: Labels  # (n,), classes
+    shares: Matrix  # (M, K): the estimate, and others that it might have been
 
     def cutoffs(self, level: float, *, by_class: bool) -> Vector:
         """Return the least corrected probability (K,) with which each class is in a set."""

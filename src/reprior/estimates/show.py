@@ -129,15 +129,15 @@ def judged(checks: Checks, unlabelled: float, acts: Acts | None = None) -> list[
         first = applied(acts) if acts else is_label_shift(label_shift)
         return [f"{first}{in_training(checks)}", *sentences]
     if p >= NOTED:
-        found = f"No shift found ({p_text(p)})."
+        result = f"No shift found ({p_text(p)})."
     elif label_shift is None:
-        found = mean_differs(p)
+        result = mean_differs(p)
     else:
         shifted = "have shifted" if p < REJECTED else "may have shifted"
-        found = f"The predictions {shifted} ({p_text(p)}). Probability of label shift: {label_shift:.0%}."
+        result = f"The predictions {shifted} ({p_text(p)}). Probability of label shift: {label_shift:.0%}."
     if checks.pooled:
-        found = f"All groups together: {found[0].lower()}{found[1:]}"
-    sentences.append(found)
+        result = f"All groups together: {result[0].lower()}{result[1:]}"
+    sentences.append(result)
     if acts is not None and acts.amplification >= WEAK and (label_shift is not None or p >= NOTED):
         sentences.append(sensitive_shares(acts.amplification, checks.labels_needed, unlabelled))
     return sentences

@@ -13,10 +13,12 @@ import numpy as np
 from reprior._check import fail, quoted
 from reprior._check.frames import FLOAT, ID_NAMES, LIST, OTHER, Column, number_column
 from reprior._types import Matrix
-from reprior.io.columns import Chosen, check_all_named, choose
-from reprior.io.files import lines_of
-from reprior.io.prepare import DECIMAL_NUMBER, check_header
-from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
+from reprior.io.files import DECIMAL_NUMBER, check_header, lines_of
+
+from reprior.io.table import (  # isort: skip
+    SET, Choice, Chosen, Chunk, Correct, Opener, Part, check_all_named, choose, refuse_absent,
+    refuse_set_column, set_names,
+)  # fmt: skip
 
 try:
     import pyarrow as pa
@@ -220,9 +222,9 @@ class ArrowTable:
     def part(self, rows: int | None = None) -> Part:
         """Return the file as a part."""
         return Part(
-            self.name, self.n_classes, self.read, self.rewrite, self.classes, rows, unused=self.chosen.unused,
-            columns=() if self.chosen.is_list else self.chosen.names,
-            groups=self.groups if self.choice.by else None, label=self.chosen.label,
+            self.name, self.n_classes, self.read, self.rewrite, self.column, self.classes, rows,
+            unused=self.chosen.unused, columns=() if self.chosen.is_list else self.chosen.names,
+            label=self.chosen.label,
         )  # fmt: skip
 
     def read(self) -> Iterator[Chunk]:
@@ -245,7 +247,7 @@ class ArrowTable:
                 made = fn(np.ascontiguousarray(rows))
                 sets = [] if names is None else set_names(made.inside, names)
                 column = pa.array([BETWEEN.join(x) for x in sets] if self.by_text else sets)
-                target.write_batch(replaced(batch, self.chosen.names, made.rows, out, {SET: column}))
+                target.write_batch(with_rows(batch, self.chosen.names, made.rows, out, {SET: column}))
 
     def written_schema(self, names: Sequence[str] | None) -> Any:
         """Return the columns of a corrected file: whole numbers have become floats, and sets are added."""
@@ -261,21 +263,21 @@ class ArrowTable:
                  " file", "one with it", remedy="Write Parquet")  # fmt: skip
         return out.append(pa.field(SET, pa.string() if self.by_text else pa.list_(pa.string())))
 
-    def groups(self) -> Iterator[list[Any]]:
-        """Yield keys: numbers as they are, dates and the like as text, None where there is none."""
-        for batch in self.batches([self.choice.by]):
+    def column(self, name: str, choice: Choice) -> Iterator[list[Any]]:
+        """Yield the values of a column: numbers as they are, dates and the like as text, None where there is none."""
+        refuse_absent([name], {field.name: str(field.type) for field in self.schema}, choice, self.name)
+        for batch in self.batches([name]):
             column = batch.column(0)
             if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
             if is_list(column.type) or pa.types.is_struct(column.type):
-                fail(self.choice.caller, self.name, f"have text or numbers in {self.choice.by!r}",
-                     f"type {column.type}")  # fmt: skip
+                fail(choice.caller, self.name, f"have text or numbers in {name!r}", f"type {column.type}")
             plain = is_number(column.type) or pa.types.is_boolean(column.type)
             yield (column if plain else column.cast(pa.string())).to_pylist()
 
 
-def replaced(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any, more: Mapping[str, Any] = {}) -> Any:
-    """Return the batch with other probabilities in the columns that held them, and with `more` columns."""
+def with_rows(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any, more: Mapping[str, Any] = {}) -> Any:
+    """Return the batch with `rows` (n, K) in the `chosen` columns, and with `more` columns."""
     columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **more}
     if is_list(batch.schema.field(chosen[0]).type):
         lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])

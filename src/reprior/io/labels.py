@@ -6,8 +6,8 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -17,8 +17,7 @@ from reprior._check import InputError, fail, listed, number_of
 from reprior._check.frames import ID_NAMES
 from reprior._labels import WHOLE_NUMBER, check_labels, check_some_labels
 from reprior._types import Labels, Source, Vector
-from reprior.io.files import open_table
-from reprior.io.table import Choice, Table, column_values, readable
+from reprior.io.table import Table, readable
 
 ROW = "row"  # what names rows where no column does
 FOR_FILES = "Count labels from 0, write names of classes, or name the columns with `--classes FILE`"
@@ -62,18 +61,6 @@ def is_list(where: str | None) -> bool:
     return where is not None and Path(where).is_file()
 
 
-def values_of_all(table: Table) -> list[Any]:
-    """Return what a column holds, of all rows; the table was opened for it."""
-    return [value for part in table.parts for value in column_values(part, table.choice)]
-
-
-def opened_again(target: Path, choice: Choice, column: str, option: str) -> Table:
-    """Return the target, opened for one more column, which `option` names."""
-    if str(target) == "-":
-        fail(choice.caller, option, "name a column of a file, which can be read twice", "standard input")
-    return open_table(target, replace(choice, by=column, by_option=option))
-
-
 def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
     """Return labels as they were meant: text that says a whole number is one, unless classes are called so."""
     labels = [str(value).strip() if isinstance(value, (str, list, dict)) else value for value in values]
@@ -100,93 +87,90 @@ def checked_labels(
     return labels
 
 
-def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id") -> Ids:
+def read_ids(table: Table, target: Path, name: str | None, option: str = "--id") -> Ids:
     """Return what names the rows: a column of ids, whose name an option or a list has, or their numbers."""
     why = ""
     for column in ID_NAMES if name is None else (name,):
         try:
-            table = opened_again(target, choice, column, "--id")
+            values = chain.from_iterable(table.column(column, "--id"))
         except InputError:
             if name is not None:
                 raise
             continue
-        ids = ["" if value is None else str(value) for value in values_of_all(table)]
+        ids = ["" if value is None else str(value) for value in values]
         bad = [text for text, times in Counter(ids).items() if text == "" or times > 1]
         if not bad:
             return Ids(column, ids)
         lacks = f"has {f'{bad[0]!r} twice' if bad[0] else 'nothing in one row'}"
         why = why or f"{column!r} {lacks}"
         if name is not None:
-            fail(choice.caller, option, f"name rows by a column of {target} that tells all of them apart",
+            fail(table.choice.caller, option, f"name rows by a column of {target} that tells all of them apart",
                  f"{name!r}, which {lacks}",
                  remedy="Leave it out to go by the rows' numbers" if option == "--id" else
                  f"Name rows by their numbers, from 0, in a column {ROW!r}")  # fmt: skip
     return Ids(ROW, None, why)
 
 
+class ListFile(NamedTuple):
+    """What a filled-in list holds: the names of its columns, its lines by their numbers, and what is between fields."""
 
-def lines_in(text: str) -> csv.DictReader[str]:
-    """Return a reader of CSV, whatever stands between its fields: spreadsheets write what their country does."""
-    between = max(",;\t", key=text.partition("\n")[0].count)
-    return csv.DictReader(StringIO(text), delimiter=between)
+    columns: list[str]
+    lines: dict[int, dict[str, str]]
+    delimiter: str
 
 
-def ids_of(names: Sequence[str], target: Path, choice: Choice, path: str) -> Ids:
+def read_lines(path: str | Path, caller: str) -> ListFile:
+    """Return the lines of a list; spreadsheets use the delimiter of their country, and leave lines of nothing else."""
+    with readable(str(path), caller):
+        data = Path(path).read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        fail(caller, str(path), "be a CSV file", "other bytes than text in UTF-8", remedy="Save the list as CSV")
+    delimiter, lines = max(",;\t", key=text.partition("\n")[0].count), {}
+    reader = csv.DictReader(StringIO(text), delimiter=delimiter)
+    columns = reader.fieldnames = [(name or "").strip() for name in reader.fieldnames or ()]
+    for fields in reader:
+        line = {key: (value or "").strip() for key, value in fields.items() if key in columns and key}
+        if any(line.values()):
+            lines[reader.line_num] = line
+    return ListFile(columns, lines, delimiter)
+
+
+def ids_of(names: Sequence[str], table: Table, target: Path, path: str) -> Ids:
     """Return what names the rows of a list with these columns: an id column, else the first that the target has too."""
     reasons = []
     for column in [column for column in (*ID_NAMES, ROW) if column in names] or names:
         try:
-            return Ids(ROW, None) if column == ROW else read_ids(target, choice, column, path)
+            return Ids(ROW, None) if column == ROW else read_ids(table, target, column, path)
         except InputError as error:
             reasons.append(error)
     raise reasons[0]
 
 
-def read_list(path: str, target: Path, choice: Choice, n: int, source: Source) -> TargetLabels:
+def read_list(path: str, target: Path, table: Table, n: int, source: Source) -> TargetLabels:
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
-    reader = open_list(path, choice.caller)
-    head = reader.fieldnames or ()
+    caller = table.choice.caller
+    head, lines, delimiter = read_lines(path, caller)
     named = [column for column in head if column and column not in FIELDS]
     if not named or "label" not in head:
-        fail(choice.caller, path, "have a column that names rows, and the column 'label'", listed(head) or "nothing",
+        fail(caller, path, "have a column that names rows, and the column 'label'", listed(head) or "nothing",
              remedy="`reprior query` writes a file of this form")  # fmt: skip
-    ids = ids_of(named, target, choice, path)
-    name, lines = ids.column, filled_lines(reader)
-    rows = row_numbers(lines, ids, path, target, choice.caller, n)
+    ids = ids_of(named, table, target, path)
+    name = ids.column
+    rows = row_numbers(lines, ids, path, target, caller, n)
     texts = [line["label"] for line in lines.values()]
     called = [f"{name} {line[name]!r}" for line in lines.values()]
-    values = checked_labels(texts, source, choice.caller, column_in(path, "label"), called.__getitem__)
+    values = checked_labels(texts, source, caller, column_in(path, "label"), called.__getitem__)
     labels, weights = [None] * n, np.ones(n)
     for row, line, value, place in zip(rows, lines.values(), values, called, strict=True):
         labels[row] = value
         if weight := line.get("weight", ""):
-            number = number_of(weight.replace(",", ".") if reader.reader.dialect.delimiter != "," else weight)
+            number = number_of(weight.replace(",", ".") if delimiter != "," else weight)
             if number is None:
-                fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight), place=place)
+                fail(caller, path, "have numbers in the column 'weight'", repr(weight), place=place)
             weights[row] = number
     return TargetLabels(as_labels(labels, source.classes), weights, Listed(name, list(lines.values()), rows))
-
-
-def open_list(path: str, caller: str) -> csv.DictReader[str]:
-    """Return the reader of a list, with the names of its columns trimmed."""
-    with readable(path, caller):
-        data = Path(path).read_bytes()
-    try:
-        reader = lines_in(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        fail(caller, path, "be a CSV file", "other bytes than text in UTF-8", remedy="Save the list as CSV")
-    reader.fieldnames = [(name or "").strip() for name in reader.fieldnames or ()]
-    return reader
-
-
-def filled_lines(reader: csv.DictReader[str]) -> dict[int, dict[str, str]]:
-    """Return the lines of a list by their numbers; spreadsheets leave lines of nothing but commas."""
-    head, lines = reader.fieldnames or (), {}
-    for fields in reader:
-        line = {key: (value or "").strip() for key, value in fields.items() if key in head and key}
-        if any(line.values()):
-            lines[reader.line_num] = line
-    return lines
 
 
 def row_numbers(lines: dict[int, dict[str, str]], ids: Ids, path: str, target: Path, caller: str, n: int) -> list[int]:
@@ -207,8 +191,8 @@ def row_numbers(lines: dict[int, dict[str, str]], ids: Ids, path: str, target: P
 def filled_in(path: Path) -> int:
     """Return how many rows of a list have a label, 0 if the file is no such list."""
     with suppress(OSError, ValueError, csv.Error):
-        lines = lines_in(path.read_text(encoding="utf-8-sig")) if path.is_file() else ()
-        return sum(bool((line.get("label") or "").strip()) for line in lines)
+        lines = read_lines(path, "query").lines.values() if path.is_file() else ()
+        return sum(bool(line.get("label")) for line in lines)
     return 0
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from threading import Lock
 from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -15,8 +14,10 @@ import numpy as np
 from reprior._check import fail
 from reprior._check.frames import LIST, OTHER, Column
 from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, check_all_named, choose
-from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column
+
+from reprior.io.table import (  # isort: skip
+    LABEL_NAMES, SET, Choice, Chunk, Correct, Opener, Part, check_all_named, choose, refuse_absent, refuse_set_column,
+)  # fmt: skip
 
 STEP_BYTES = 1 << 18  # bytes that are corrected and written at once; they stay in cache
 
@@ -28,8 +29,8 @@ class NpyRows:
     """
 
     def __init__(self, file: IO[bytes], caller: str, name: str) -> None:
-        self.handle = os.dup(file.fileno())
-        self.caller, self.name, self.turn = caller, name, Lock()
+        self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
+        self.caller, self.name = caller, name
         shape, self.by_column, self.stored = npy_head(file)
         check_shape(self.stored, shape, caller, name)
         self.shape: tuple[int, int] = (shape[0], shape[1])
@@ -38,7 +39,7 @@ class NpyRows:
         self.check_size(self.size)
 
     def __del__(self) -> None:
-        os.close(self.handle)
+        self.file.close()
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -56,24 +57,18 @@ class NpyRows:
 
     def read(self, out: np.ndarray[Any, Any], first: int) -> None:
         """Fill `out` with the numbers from number `first` on."""
-        view, at = out.view(np.uint8).data, first * self.stored.itemsize
+        view = out.view(np.uint8).data
+        self.file.seek(self.start + first * self.stored.itemsize)
         while view:
-            if hasattr(os, "preadv"):
-                done = os.preadv(self.handle, [view], self.start + at)
-            else:
-                with self.turn:
-                    os.lseek(self.handle, self.start + at, os.SEEK_SET)
-                    data = os.read(self.handle, len(view))
-                done = len(data)
-                view[:done] = data
+            done = self.file.readinto(view)
             if not done:
-                self.check_size(at + len(view))
-                raise OSError(f"no more data at byte {self.start + at}")
-            view, at = view[done:], at + done
+                self.check_size(self.size)
+                raise OSError(f"no more data at byte {self.file.tell()}")
+            view = view[done:]
 
     def check_size(self, needed: int) -> None:
         """Refuse a file that is, or has become, too short for its rows."""
-        there = os.fstat(self.handle).st_size - self.start
+        there = os.fstat(self.file.fileno()).st_size - self.start
         if there < needed:
             fail(self.caller, self.name, "be a readable, whole file",
                  f"{max(0, there)} of the {self.size} bytes that its rows take")  # fmt: skip
@@ -111,9 +106,13 @@ def array_columns(archive: Any) -> list[Column]:
 
 def npy_part(name: str, opener: Opener, choice: Choice) -> Part:
     """Return the reader of an NPY file."""
-    if choice.by:
-        fail(choice.caller, name, f"have the column {choice.by!r}", "an array without columns",
-             remedy=f"Save both with np.savez(file, proba=…, {choice.by}=…)")  # fmt: skip
+
+    def column(wanted: str, choice: Choice) -> NoReturn:
+        fail(choice.caller, name, f"have the column {wanted!r}", "an array without columns",
+             remedy=f"Save both with np.savez(file, proba=…, {wanted}=…)")  # fmt: skip
+
+    for wanted in choice.aside:
+        column(wanted, choice)
     with opener() as source:
         array: Any = NpyRows(source, choice.caller, name)
     if choice.with_labels:
@@ -126,7 +125,7 @@ def npy_part(name: str, opener: Opener, choice: Choice) -> Part:
         for start in range(0, len(array), step):
             file.write(np.ascontiguousarray(fn(array[start : start + step]).rows).data)
 
-    return Part(name, array.shape[1], lambda: iter([Chunk(array)]), rewrite, rows=len(array), mapped=True)
+    return Part(name, array.shape[1], lambda: iter([Chunk(array)]), rewrite, column, rows=len(array), mapped=True)
 
 
 def npz_part(name: str, opener: Opener, choice: Choice) -> Part:
@@ -138,10 +137,8 @@ def npz_part(name: str, opener: Opener, choice: Choice) -> Part:
         chosen = choose(there, dict.fromkeys([column.name for column in there], ""), replace(choice, classes=()), name)
         key, rows = chosen.names[0], archive[chosen.names[0]]
         classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
-        labels, groups = (archive[column] if column else None for column in (chosen.label, choice.by))
+        labels = archive[chosen.label] if chosen.label else None
     check_shape(rows.dtype, rows.shape, choice.caller, name)
-    if groups is not None and groups.shape != rows.shape[:1]:
-        fail(choice.caller, name, f"have {len(rows)} keys in {choice.by!r}, one per row", f"shape {groups.shape}")
     rows = rows if rows.dtype.kind == "f" else rows.astype(np.float64)
     check_all_named(classes, rows.shape[1], choice.caller, name)
 
@@ -153,8 +150,16 @@ def npz_part(name: str, opener: Opener, choice: Choice) -> Part:
         made = fn(rows)
         np.savez(file, **arrays | {key: made.rows} | ({} if names is None else {SET: made.inside}))
 
-    return Part(name, rows.shape[1], lambda: iter([Chunk(rows, labels)]), rewrite, classes, len(rows),
-                groups=None if groups is None else lambda: iter([groups.tolist()]), label=chosen.label)  # fmt: skip
+    def column(wanted: str, choice: Choice) -> Iterator[list[Any]]:
+        refuse_absent([wanted], dict.fromkeys((array.name for array in there), ""), choice, name)
+        with opener() as source, np.load(source) as archive:
+            values = archive[wanted]
+        if values.shape != rows.shape[:1]:
+            fail(choice.caller, name, f"have {len(rows)} values in {wanted!r}, one per row", f"shape {values.shape}")
+        return iter([values.tolist()])
+
+    return Part(name, rows.shape[1], lambda: iter([Chunk(rows, labels)]), rewrite, column, classes, len(rows),
+                label=chosen.label)  # fmt: skip
 
 
 def refuse_unlabelled(choice: Choice, name: str) -> NoReturn:

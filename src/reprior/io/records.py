@@ -19,10 +19,12 @@ import numpy as np
 from reprior._check import fail, listed
 from reprior._check.frames import FLOAT, LIST, OTHER, Column, number_column
 from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, called, choose, no_column, places_of, refuse_mixed
-from reprior.io.files import FIRST_BYTES, lines_of
-from reprior.io.prepare import check_header
-from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
+from reprior.io.files import FIRST_BYTES, check_header, lines_of
+
+from reprior.io.table import (  # isort: skip
+    LABEL_NAMES, SET, Choice, Chunk, Correct, Opener, Part, user_names, choose, no_column, places_of, refuse_absent,
+    refuse_mixed, refuse_set_column, set_names,
+)  # fmt: skip
 
 JSON, CSV, MSGPACK = "json", "csv", "msgpack"
 LINES = 4096  # of a file of NDJSON, parsed at once
@@ -60,7 +62,6 @@ def dump(value: Any) -> bytes:
         return ENCODER.encode(value).encode() + b"\n"
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode() + b"\n"
-
 
 
 def cells(line: bytes) -> list[str]:
@@ -110,26 +111,17 @@ def whole_lines(data: bytes, start: int = 0) -> Iterator[tuple[bytes, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the records of a kind (JSON, CSV or MSGPACK) hold the probabilities of `n_classes` classes.
+    """How records hold probabilities: as a list of numbers, in a field with such a list, or in one field per class."""
 
-    A record is a list of numbers, has this list in the field `key`, or has the fields `columns`, one per class. `raw`
-    lists are little-endian float32 bytes. `opening` is the header of CSV. `unused` are numbers that are no classes.
-    """
-
-    kind: str
+    kind: str  # JSON, CSV or MSGPACK
     n_classes: int
     caller: str
-    key: str | None = None
-    columns: tuple[str, ...] = ()
-    raw: bool = False
-    opening: str = ""
-    unused: tuple[str, ...] = ()
+    key: str | None = None  # the field with the list
+    columns: tuple[str, ...] = ()  # the fields of the classes, if records name them
+    raw: bool = False  # lists are little-endian float32 bytes
+    opening: str = ""  # the header of CSV
+    unused: tuple[str, ...] = ()  # numbers that are no classes
     name: str = "input"
-
-    @property
-    def named(self) -> tuple[str, ...] | None:
-        """The classes in the order of `rows`, if records name them."""
-        return self.columns or None
 
     @property
     def header(self) -> list[str]:
@@ -260,7 +252,6 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
     return None
 
 
-
 def refuse_other_files(data: bytes, caller: str) -> None:
     """Refuse the first bytes of files that are no records: Parquet, NPY and their like, or text in UTF-16."""
     kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
@@ -278,15 +269,23 @@ def value_column(key: str, value: Any) -> Column:
     return Column(key, LIST if isinstance(value, (list, bytes)) else OTHER)
 
 
+def check_aside(value: Any, choice: Choice, name: str) -> None:
+    """Refuse a first value without a field that an option names."""
+    for wanted in choice.aside:
+        if not isinstance(value, dict):
+            fail(choice.caller, name, f"have {wanted!r} in every row", "a list", remedy="Write objects with both")
+        refuse_absent([wanted], {key: type(item).__name__ for key, item in value.items()}, choice, name)
+
+
 def form_of(
     value: Any, choice: Choice, kind: str = JSON, name: str = "input", aside: Sequence[str | None] = ()
 ) -> tuple[Form, str | None]:
     """Return the form that the first value has, and the field of its label; `aside` are fields of no probabilities."""
     is_row = isinstance(value, (list, bytes))
-    if is_row and (choice.by is not None or choice.with_labels):
-        if choice.by is None:
-            no_column(choice, name, "label", {"(a list)": "list"})
-        fail(choice.caller, name, f"have {choice.by!r} in every row", "a list", remedy="Write objects with both")
+    if is_row and choice.with_labels and not choice.aside:
+        no_column(choice, name, "label", {"(a list)": "list"})
+    if is_row:
+        check_aside(value, choice, name)
     form = Form(kind, 0, choice.caller, name=name)
     if is_row:
         return replace(form, n_classes=len(value), raw=isinstance(value, bytes)), None
@@ -319,7 +318,7 @@ def csv_form(line: bytes, row: bytes, choice: Choice, n_classes: int, roles: Rol
 
 def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
     """Return the columns of records in the order of the source's classes; others than those are refused."""
-    names = called(classes, len(classes), choice, "input")
+    names = user_names(classes, len(classes), choice, "input")
     if names is None or not choice.classes or names == choice.classes:
         return classes
     remedy = "Choose the class columns with `--columns`; say what they are called with `--classes FILE`"
@@ -377,9 +376,11 @@ class JsonLines:
                 fixed = [{**v, SET: s} for v, s in zip(fixed, set_names(made.inside, names), strict=True)]
             file.write(b"".join(map(dump, fixed)))
 
-    def groups(self) -> Iterator[list[Any]]:
-        for _, values in self.values():
-            yield fields_of(values, self.choice.by)
+    def column(self, name: str, choice: Choice) -> Iterator[list[Any]]:
+        for first, values in self.values():
+            if not first:
+                check_aside(values[0], choice, self.form.name)
+            yield fields_of(values, name)
 
 
 def fields_of(values: list[Any], name: str | None) -> list[Any]:
@@ -395,5 +396,5 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
     if form.n_classes < 2:
         fail(choice.caller, name, "have at least two classes", form.n_classes)
     lines = JsonLines(opener, choice, form, label)
-    return Part(name, form.n_classes, lines.read, lines.rewrite, form.named, unused=form.unused, columns=form.columns,
-                groups=lines.groups if choice.by else None, label=label)  # fmt: skip
+    return Part(name, form.n_classes, lines.read, lines.rewrite, lines.column, form.columns or None, unused=form.unused,
+                columns=form.columns, label=label)  # fmt: skip

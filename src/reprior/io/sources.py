@@ -15,13 +15,14 @@ from reprior._check import InputError, as_array, check_prior, check_rows, check_
 from reprior._check.frames import class_places
 from reprior._labels import check_labels, named
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.io.columns import LABEL_NAMES, check_width, classes_apart, perhaps_column, places_of, taken
-from reprior.io.files import open_kind, open_table, opener_of
+from reprior.io.files import check_commas, open_kind, open_table, opener_of, prepare, read_text, refuse_probabilities
 from reprior.io.labels import FOR_FILES, as_labels, column_in, label_columns, row_in_file
 from reprior.io.npy import array_columns, npy_head
-from reprior.io.prepare import check_commas, prepare, read_text, refuse_probabilities
 from reprior.io.records import unique
-from reprior.io.table import Choice, Table, readable
+
+from reprior.io.table import (  # isort: skip
+    LABEL_NAMES, Choice, Table, check_width, classes_apart, perhaps_column, places_of, readable, columns_hint,
+)  # fmt: skip
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.state import MAGIC
@@ -49,7 +50,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None) -> Sourc
             raise
         table = open_table(path, choice)
     rows, labels = labelled_rows(table, path)
-    summed = taken("sum to 1", table.parts[0], choice)
+    summed = columns_hint("sum to 1", table.parts[0], choice)
     check_rows(numbered(ArrayBlocks(rows)), choice.caller, str(path), summed)
     source = summarize(rows, named(labels, table.classes), classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")

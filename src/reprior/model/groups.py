@@ -26,8 +26,7 @@ from reprior.model.population import Scatter, information, scatter_of, unlikenes
 from reprior.model.samples import base_factor
 from reprior.model.settings import DEFAULT, Settings
 from reprior.rows.blocks import ArrayBlocks, check_inputs
-from reprior.rows.grouped import GroupCounts, Grouped, GroupedRows
-from reprior.rows.keys import factorize
+from reprior.rows.grouped import GroupCounts, Grouped, GroupedRows, factorize
 from reprior.rows.labelled import labelled
 from reprior.rows.passes import count_rows, physical_memory, some_rows
 

@@ -13,7 +13,7 @@ from reprior.online.alarm import Alarm, check_times
 from reprior.online.bets import Verdict, state_from_fields
 from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
-from reprior.rows.keys import plain
+from reprior.rows.grouped import plain
 from reprior.state import Saved, refuse, take
 
 

@@ -30,7 +30,7 @@ from reprior.online.stream import (
 )
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, numbered
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.keys import plain
+from reprior.rows.grouped import plain
 from reprior.state import Key, Saved, decode, encode, take
 from reprior.state import refuse as refuse_bytes
 

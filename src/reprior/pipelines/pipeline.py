@@ -34,8 +34,7 @@ from reprior.pipelines.watch import Watch
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, block_names, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
-from reprior.rows.grouped import GroupedRows
-from reprior.rows.keys import factorize
+from reprior.rows.grouped import GroupedRows, factorize
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows
 from reprior.rows.stored import from_fields, to_fields

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,26 +10,23 @@ from reprior._types import Checks, Interval, Labels, Matrix, Status
 from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, diagnose
 from reprior.assess.sentences import Sentence, sentences
-from reprior.batch.driver import ModelSpread
 from reprior.batch.registry import METHODS
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
-from reprior.estimates.show import CHEAP, cut, few, judged, movers, share, stopped, unseen, verdicts
-from reprior.rows.blocks import ArrayBlocks, Blocks
+from reprior.estimates.show import cut, few, judged, movers, share, stopped, unseen, verdicts
+from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_rows
-from reprior.rows.labelled import LabelledBlocks
 
 
 class Predictions(NamedTuple):
-    """How often each class is predicted before and after correction (K,), and for how many rows that changed: in all,
-    by calibration, and by correction of what was calibrated; and the summed confidence before and after."""
+    """What an estimate does to the predicted classes of samples."""
 
-    before: Labels
+    before: Labels  # (K,), how often each class is predicted by raw probabilities
     after: Labels
-    changed: int
+    changed: int  # samples whose predicted class changed
     by_calibration: int
-    by_correction: int
-    confidence: float
+    by_correction: int  # of what was calibrated
+    confidence: float  # summed over samples
     corrected_confidence: float
 
     def __add__(self, other: Predictions) -> Predictions:  # type: ignore[override]
@@ -109,22 +105,8 @@ def plainly(sentences: list[Sentence]) -> list[dict[str, Any]]:
     return [{"text": text, "ok": good} for text, good in sentences]
 
 
-def kept(target: Blocks, n: float) -> Blocks:
-    """Return the rows in memory if there is room, so that they are read and calibrated once for all that follows."""
-    if n * target.n_classes > CHEAP:
-        return target
-    if isinstance(target, LabelledBlocks):
-        return replace(target, raw=kept(target.raw, n))
-    return ArrayBlocks(np.concatenate(target.map_sum(lambda block: [block.astype(np.float64)])))
-
-
 def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[str, Any]) -> dict[str, Any]:
     """Return the whole content of a report on an estimate of `raw` rows; `made` says how it came about."""
-    assert estimate.target is not None
-    rows, spread = kept(estimate.target, estimate.n), estimate.spread
-    if isinstance(spread, ModelSpread):
-        spread = replace(spread, target=rows)
-    estimate = replace(estimate, target=rows, spread=spread)
     source, shares, target = estimate.source, estimate.shares, estimate.target
     interval, diagnosis = estimate.interval(level), diagnose(source, target, estimate=estimate)
     moved, n = predictions(raw, estimate), float(estimate.n)

@@ -53,7 +53,7 @@ class Blocks(Protocol):
 def map_numbered(target: Blocks, fn: Callable[[int, Matrix], S]) -> S:
     """Return the sum of `fn(number of its first row, block)`.
 
-    Blocks that may come in any order, as threads take them, have a `map_numbered`. Others come in order.
+    Blocks that may come in any order, as from a cluster, have a `map_numbered`. Others come in order.
     """
     if (own := getattr(target, "map_numbered", None)) is not None:
         return cast(S, own(fn))
@@ -76,11 +76,6 @@ class View:
     @property
     def n_classes(self) -> int:
         return self.raw.n_classes
-
-    @property
-    def note_gap(self) -> Any:
-        """What the rows below call with a solver's duality gap, if they do."""
-        return getattr(self.raw, "note_gap", None)
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
         return map_numbered(cast(Blocks, self), lambda _, block: fn(block))

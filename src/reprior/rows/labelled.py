@@ -20,15 +20,11 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class LabelledBlocks(View):
-    """Rows with `labels` (n,), −1 where unknown: a labelled row is all in the column of its class.
+    """Rows of which some have labels: a labelled row has probability 1 for its class."""
 
-    `weights` (n,), if given, are the weights of labelled rows relative to rows that were chosen at random. `raw` are
-    the predictions without labels.
-    """
-
-    raw: Blocks
-    labels: Labels
-    weights: Vector | None = None
+    raw: Blocks  # the predictions without labels
+    labels: Labels  # (n,), −1 where unknown
+    weights: Vector | None = None  # (n,), of labelled rows relative to rows that were chosen at random
 
     @property
     def n_labels(self) -> int:

@@ -53,7 +53,7 @@ def count_rows(target: Blocks) -> int:
     return e_step(target, np.ones(target.n_classes)).n if n is None else int(n)
 
 
-def every(stride: int, first: int, block: Matrix) -> Matrix:
+def every_nth(stride: int, first: int, block: Matrix) -> Matrix:
     """Return those rows of a block whose number is a multiple of `stride`; `first` is the number of its first row."""
     return block[-first % stride :: stride]
 
@@ -63,7 +63,7 @@ def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     stride = max(1, -(-int(n) // at_most))
     if stride == 1 and isinstance(target, ArrayBlocks):
         return as_stored(target.array)  # no copy
-    parts = map_numbered(target, lambda first, block: (np.array(every(stride, first, block)),))
+    parts = map_numbered(target, lambda first, block: (np.array(every_nth(stride, first, block)),))
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -76,28 +76,6 @@ def row_blocks(n: int, n_classes: int, numbers: int = IN_CACHE) -> Iterator[slic
 def rows_kept(n_classes: int) -> int:
     """Return how many rows are kept in memory: some a class, as long as that is not too many numbers."""
     return max(SAMPLE // n_classes, min(4 * n_classes, 2 * SAMPLE // n_classes), 100)
-
-
-@dataclass(frozen=True, slots=True)
-class Gram:
-    """A sum of GᵀG (K, K) over blocks, a thousand rows at a time: BLAS wants longer products than a block gives."""
-
-    rows: tuple[Matrix, ...]
-    total: Matrix | None = None
-
-    def __add__(self, other: Gram) -> Gram:
-        total = self.total if other.total is None else other.total if self.total is None else self.total + other.total
-        both = Gram(self.rows + other.rows, total)
-        return both if sum(map(len, both.rows)) < 1024 else Gram((), both.matrix())
-
-    def matrix(self) -> Matrix:
-        """Return the sum so far."""
-        if not self.rows:
-            assert self.total is not None
-            return self.total
-        stacked = np.concatenate(self.rows)
-        product = stacked.T @ stacked
-        return product if self.total is None else self.total + product
 
 
 def information(
@@ -113,13 +91,13 @@ def information(
     inverse = weights if per_log else 1.0 / source_prior
     dtype = np.float64 if inverse.max() > 1e30 else dtype  # else a float32 would not hold the product
 
-    def of_block(first: int, block: Matrix) -> Gram:
-        some = every(stride, first, block)
+    def of_block(first: int, block: Matrix) -> Matrix:
+        some = every_nth(stride, first, block)
         scaled = np.multiply(some, inverse, dtype=dtype, casting="same_kind")
         scaled *= (1.0 / (some @ weights)).astype(dtype)[:, None]
-        return Gram((scaled,))
+        return scaled.T @ scaled
 
-    return map_numbered(target, of_block).matrix()
+    return map_numbered(target, of_block)
 
 
 def correlation(target: Blocks, prior: Vector, source_prior: Vector, n: float) -> Matrix:

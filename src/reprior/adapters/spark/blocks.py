@@ -22,9 +22,8 @@ from reprior._check import InputError, fail
 from reprior._types import Matrix
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.adapters.spark.parts import File, Reader, Survey, file_system, pieces_of, some_labels, survey, total
-from reprior.io.columns import classes_apart
 from reprior.io.files import SUFFIXES
-from reprior.io.table import Choice
+from reprior.io.table import Choice, classes_apart
 
 S = TypeVar("S")
 TASKS = 1  # for each core: a task costs Spark as much as the sums of a million numbers
@@ -68,8 +67,8 @@ class SparkBlocks:
         self, spark: Any, data: Any, *, columns: str | None = None, classes: Sequence[str] | None = None,
         logits: bool = False, scratch: str | None = None, keep: int | None = None, label: str | None = None,
     ) -> None:  # fmt: skip
-        choice = Choice(columns=columns, caller="SparkBlocks", classes=tuple(classes or ()), by=label, label=label,
-                        values="logits" if logits else None)  # fmt: skip
+        choice = Choice(columns=columns, caller="SparkBlocks", classes=tuple(classes or ()), label=label,
+                        aside={label: "--labels"} if label else {}, values="logits" if logits else None)  # fmt: skip
         self._open(spark, data, choice, scratch, keep)
 
     @classmethod
@@ -118,7 +117,7 @@ class SparkBlocks:
         folder = tempfile.mkdtemp(prefix="reprior-") if scratch is None else f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
         weakref.finalize(self, delete, folder)
         frame = with_lists(frame, choice)
-        names = [*chosen(frame, choice), *([choice.by] if choice.by else [])]
+        names = [*chosen(frame, choice), *choice.aside]
         frame.select(*map(quoted, names)).write.mode("overwrite").parquet(folder)
         files = files_at(folder, choice.caller)
         return [file._replace(name=f"partition {i} of the DataFrame") for i, file in enumerate(files)]
@@ -240,7 +239,6 @@ def visible(path: str, root: str) -> bool:
     """Return whether a file is data, and not one of those that Spark and others put beside it."""
     steps = path[len(root) :].strip("/").split("/")
     return path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
-
 
 
 def delete(folder: str) -> None:

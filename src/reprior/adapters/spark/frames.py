@@ -80,7 +80,7 @@ def correct(estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None
             report_rejected(estimate.whole)
         weights, slots = estimate.weights, {key: g for g, key in enumerate(estimate.keys)}
     classes = estimate.source.classes
-    choice = Choice(columns=columns, caller="correct", classes=classes or (), by=by)
+    choice = Choice(columns=columns, caller="correct", classes=classes or (), aside={by: "--by"} if by else {})
     frame = with_lists(frame, choice)
     names = chosen(frame, choice)
     order = None if len(names) == 1 or classes is None else order_of(names, classes, "correct", "frame")
@@ -106,7 +106,7 @@ class Correction:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
-        from reprior.io.arrow import replaced, rows_from
+        from reprior.io.arrow import rows_from, with_rows
 
         context, at, k = TaskContext.get(), 0, self.weights.shape[1]
         name = f"partition {context.partitionId() if context else 0}"
@@ -114,7 +114,7 @@ class Correction:
             if batch.num_rows:
                 rows = rows_from(batch, self.names, k, ("correct", name, at))
                 weights = self.weights if self.slots is None else self.weights[self.codes(batch, name, at)]
-                yield replaced(batch, self.names, self.fixed(rows, weights, name, at), batch.schema)
+                yield with_rows(batch, self.names, self.fixed(rows, weights, name, at), batch.schema)
                 at += batch.num_rows
 
     def codes(self, batch: Any, name: str, at: int) -> list[int]:

@@ -22,8 +22,7 @@ from reprior.model.groups import GATHERED, fit_pooled_groups, group_means, of_es
 from reprior.model.settings import DEFAULT
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
-from reprior.rows.grouped import GroupedRows, Index
-from reprior.rows.keys import factorize
+from reprior.rows.grouped import GroupedRows, Index, factorize
 
 S = TypeVar("S")
 GROUPS, KEY = "groups", "reprior_key"
@@ -72,10 +71,10 @@ def groups(
     target = pipe.rows(whole, GROUPS)
     frame = data if framed else spark.read.parquet(str(data))
     n_buckets = max(spark.sparkContext.defaultParallelism, whole.n * whole.n_classes // PIECE_NUMBERS)
-    together = sorted_by(frame, by, replace(choice, by=by), n_buckets, framed=framed)
+    together = sorted_by(frame, by, replace(choice, aside={by: "--by"}), n_buckets, framed=framed)
     names = tuple(column for column in together.columns if column != KEY)
     chosen_again = {"columns": names[0], "classes": ()} if len(names) == 1 else {"columns": None, "classes": names}
-    shuffled = SparkBlocks.of(spark, together, replace(choice, by=KEY, **chosen_again), **storage)
+    shuffled = SparkBlocks.of(spark, together, replace(choice, aside={KEY: "--by"}, **chosen_again), **storage)
     rows, keys = cluster_rows(shuffled, pipe)
     options: dict[str, Any] = {"settings": DEFAULT, **(pipe.options if pipe.method == "ebls" else {})}
     if share:

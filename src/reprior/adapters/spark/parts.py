@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from hashlib import blake2b
 from itertools import chain, starmap
@@ -22,9 +22,8 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._labels import is_missing
 from reprior._types import Matrix
-from reprior.io.files import open_part
+from reprior.io.files import open_part, prepared
 from reprior.io.npy import npy_header
-from reprior.io.prepare import prepared
 from reprior.io.scratch import check_block
 from reprior.io.table import Choice, Opener, Part, Table, readable
 from reprior.rows.blocks import ArrayBlocks, add_up, numbered
@@ -54,30 +53,24 @@ class Survey(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows that are read at once: row groups `groups` of a file, or all of it.
-
-    The first of its `rows` is row `start` of its file, and row `first` of all.
-    """
+    """Rows that are read at once: some row groups of a file, or all of it."""
 
     file: File
     groups: tuple[int, int] | None
     rows: int
-    start: int
-    first: int
+    start: int  # number of the first row in its file
+    first: int  # and among all rows
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How rows are read: which columns, in which order, changed how; `mark` tells one reader from another.
-
-    `keep` is how many bytes the kept rows of an executor may have; None: half of what is free.
-    """
+    """How rows are read: which columns, in which order, changed how."""
 
     choice: Choice
     order: tuple[int, ...] | None = None
     change: Callable[[Matrix], Matrix] | None = None
-    keep: int | None = None
-    mark: str = field(default="")
+    keep: int | None = None  # bytes that the kept rows of an executor may have; None: half of what is free
+    mark: str = ""  # distinguishes one reader from another
 
     def open(self, piece: Piece) -> Part:
         """Return the part that yields the rows of a piece."""
@@ -186,9 +179,7 @@ def some_labels(file: File, choice: Choice) -> tuple[list[int], list[Any]]:
     check_fresh(file, choice.caller)
     with readable(file.name, choice.caller):
         part = open_part(file.name, opener(file.path), choice)
-        if part.groups is None:
-            fail(choice.caller, file.name, f"have a column {choice.label!r}", "none")
-        values = [value for some in part.groups() for value in some]
+        values = [value for some in part.column(choice.label or "", choice) for value in some]
     rows = [i for i, value in enumerate(values) if not is_missing(value)]
     return rows, [values[i] for i in rows]
 

@@ -8,13 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 from reprior._check import fail
 
-S = TypeVar("S")
 JAVA = 17
 HOW_JAVA = f"Install Java {JAVA} or newer (Debian: apt-get install openjdk-{JAVA}-jre-headless)"
 HOW_PYSPARK = "Spark needs pyspark 4.1 or newer. In the folder of reprior's source: pip install '.[spark]'"
@@ -50,63 +47,30 @@ def workers_python() -> dict[str, str | None] | None:
     return versions
 
 
-def session(master: str | None = None) -> Any:
-    """Return the session that spark-submit has set up, or start one on this machine.
-
-    On this machine a lost worker is made up for, as on a cluster: the number behind the comma says how often a task is
-    tried. Python on the workers is the one that runs here.
-    """
-    builder = imported("pyspark.sql").SparkSession.builder.config(map=settings(master))
-    return started(builder.getOrCreate)
-
-
-def context(master: str | None = None) -> Any:
-    """Return the context alone, as `session` would: enough where workers read paths, and there in half the time.
-
-    Java then only plans tasks, for a minute or so: what it compiles thoroughly would not pay.
-    """
-    pyspark = imported("pyspark")
-    wanted = settings(master)
-    if not submitted():
-        wanted["spark.driver.defaultJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    conf = pyspark.SparkConf().setAll(list(wanted.items()))
-    return started(lambda: pyspark.SparkContext.getOrCreate(conf))
-
-
-def imported(name: str) -> Any:
-    """Return a module of pyspark, or say how to get it."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError(HOW_PYSPARK) from error
-
-
 def submitted() -> bool:
     """Return whether spark-submit has started this program, and has set up all there is."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def settings(master: str | None) -> dict[str, str]:
-    """Return what a session is to have, beside what spark-submit says."""
-    always = {"spark.app.name": "reprior", "spark.sql.streaming.stateStore.providerClass": STORE}
-    if submitted():
-        return always
-    return always | {
-        "spark.master": master or "local[*,4]", "spark.ui.enabled": "false", "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-    }  # fmt: skip
-
-
-def started(start: Callable[[], S]) -> S:
-    """Return what `start` makes with Java; if it fails for want of Java, say so. To ask for that first costs time."""
-    if submitted():
-        return start()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+def session(master: str | None = None) -> Any:
+    """Return the session that spark-submit has set up, or start one on this machine, with the Python that runs here."""
     try:
-        return start()
-    except Exception:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ImportError(HOW_PYSPARK) from error
+    wanted = {"spark.app.name": "reprior", "spark.sql.streaming.stateStore.providerClass": STORE}
+    if not submitted():
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        wanted |= {
+            "spark.master": master or "local[*,4]",  # a task is tried four times: a lost worker is made up for
+            "spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+        }  # fmt: skip
+    try:
+        return SparkSession.builder.config(map=wanted).getOrCreate()
+    except Exception:  # for want of Java, perhaps; to ask for that first costs time
         version = java_version()
-        if version is None or version < JAVA:
+        if not submitted() and (version is None or version < JAVA):
             fail("spark", "java", f"be installed in version {JAVA} or newer", "none" if version is None else version,
                  remedy=HOW_JAVA)  # fmt: skip
         raise

@@ -66,7 +66,7 @@ def follow(
         if wanted is not None and wanted not in names:
             fail(FOLLOW, "frame", f"have the column {wanted!r}", ", ".join(names[:30]))
     frame = with_lists(frame, Choice(columns=columns))
-    choice = Choice(columns=columns, caller=FOLLOW, classes=pipe.classes or (), by=key)
+    choice = Choice(columns=columns, caller=FOLLOW, classes=pipe.classes or (), aside={key: "--by"})
     taken = chosen(frame, choice)
     ordered = None if len(taken) == 1 or pipe.classes is None else order_of(taken, pipe.classes, FOLLOW, "frame")
     plain = {name: f"reprior_{i}" for i, name in enumerate(taken)}  # names that Spark takes in Python, without dots
