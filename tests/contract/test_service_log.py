@@ -1,4 +1,4 @@
-"""Samples in the file that are later than the state of their stream: what a crash leaves is learned again, bit for bit."""
+"""Samples in the file that are later than the state of their stream are learned again after a crash, bit for bit."""
 
 from __future__ import annotations
 

@@ -119,8 +119,7 @@ class Commits:
         end([*(self._in_progress or ()), *self._next], Unavailable(f"{sentence} This was not stored."))
 
     async def commit_remaining(self) -> None:
-        """Commit the remaining changes after `run` has ended, and the state of every stream that has samples in the log.
-        """
+        """Commit the remaining changes after `run` has ended, and the state of every stream with logged samples."""
         if self._ended:
             return
         self._dirty |= self._log.overdue(0)
