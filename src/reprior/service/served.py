@@ -19,7 +19,7 @@ from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import EncodedRecipe, StreamDefinition, decoded, state_bytes
-from reprior.service.pending import NOTHING, Change, Logged, Pending
+from reprior.service.pending import LOGGED_BYTES, NOTHING, Change, Logged, Pending
 from reprior.service.receipts import Placement, Receipts
 from reprior.service.store import StoredStream, floats
 from reprior.service.stream_alarms import LOOK_MOST, StreamAlarms
@@ -246,12 +246,14 @@ class ServedStream:
         The state is stored when the samples after it would take as many bytes.
         """
         learned = self.learned
-        dtype = learned[0].dtype.str if learned else "<f8"
-        if self.state_due or dtype not in ("<f4", "<f8") or any(rows.dtype.str != dtype for rows in learned):
+        size = self.log_bytes + LOGGED_BYTES + sum([rows.nbytes for rows in learned])
+        if self.state_due or size > self.definition.state_size:
+            return None
+        dtypes = {rows.dtype.str for rows in learned} or {"<f8"}
+        if dtypes not in ({"<f4"}, {"<f8"}):
             return None
         rows = b"".join([rows.tobytes() for rows in learned])
-        logged = Logged(self.id, self.version_since, self.stream.n, self.last_post, dtype, rows)
-        return logged if self.log_bytes + logged.size <= self.definition.state_size else None
+        return Logged(self.id, self.version_since, self.stream.n, self.last_post, dtypes.pop(), rows)
 
     def forget_changes(self) -> None:
         """Forget what there is to store: the server has no file."""
@@ -292,7 +294,7 @@ def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -
             if len(rows):
                 stream.learn_calibrated(rows)
             if stream.n != logged.n:
-                fail("serve", "samples", f"lead to {logged.n} samples", stream.n,
+                fail("serve", "samples", f"add up to {logged.n}", stream.n,
                      remedy=f"The stream {stored.name!r} is damaged; run `reprior serve check`")  # fmt: skip
     test = None if stored.test is None else Alarm.from_bytes(stored.test)
     return ServedStream(
