@@ -255,6 +255,8 @@ class OnlineEbls:
         """
         no_shift = float(state[self.places["no_shift"].start])
         shifted = max(0.0, 1.0 - no_shift / self.settings.model.no_shift)
+        if shifted == 0.0:  # as in most streams of a server
+            return self.without_shift.copy()
         filtered = state[self.places["weights"]] @ self.view(state, "mean")
         return np.asarray(self.without_shift + shifted * (filtered - self.without_shift))
 
