@@ -140,9 +140,15 @@ class OnlineEbls:
 
     @cached_property
     def kernel_priors(self) -> Matrix:
-        """Priors for the kernel, one per row, padded: 1/implied prior, ones, prior without shift, equal shares."""
-        k = len(self.without_shift)
-        others = [reference.padded(part)[:1] for part in (self.without_shift, np.full(k, 1.0 / k))]
+        """Priors for the kernel, one per row, padded: 1/implied prior, ones, prior without shift, equal shares.
+
+        The prior without shift has `pseudo_count` more held-out samples per class. A class that had none is expected.
+        """
+        k, unshifted = len(self.without_shift), self.without_shift
+        if self.error is not None:
+            unshifted = self.n_heldout * unshifted + self.settings.model.pseudo_count
+            unshifted = unshifted / unshifted.sum()
+        others = [reference.padded(part)[:1] for part in (unshifted, np.full(k, 1.0 / k))]
         return np.concatenate([reference.padded(1.0 / self.implied), *others])
 
     @cached_property
