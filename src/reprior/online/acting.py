@@ -213,20 +213,21 @@ def weights_of(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
     """Return the class weights (K,) of the correction, not normalised, given the estimated `prior` (K,)."""
     if has_labels(method, state):
         return np.asarray(np.exp(method.view(state, "corrections") @ log_weights_of_each(method, state, prior)))
-    share = share_of_tests(method, state)
-    weights = np.maximum(prior, MIN_PRIOR) / method.source.prior
-    if share == 1.0:
-        return weights
-    return weights**share if method.base is None else weights**share * np.exp((1.0 - share) * method.log_unshifted)
+    return np.asarray(np.exp(method.log_unshifted + share_of_tests(method, state) * log_shift(method, prior)))
+
+
+def log_shift(method: OnlineEbls, prior: Vector) -> Vector:
+    """Return the log class weights (K,) of label shift to a `prior` (K,), relative to those without shift."""
+    return np.asarray(method.kept_shift * np.log(np.maximum(prior, MIN_PRIOR) / method.without_shift))
 
 
 def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Matrix:
     """Return the log class weights (N_CORRECTIONS, K) of each correction."""
-    none, shifted = method.log_unshifted, np.log(np.maximum(prior, MIN_PRIOR) / method.source.prior)
+    none = method.log_unshifted
     biases = method.view(state, "product") / (
         method.view(state, "curvature") + method.settings.model.bias_spreads[-1] ** -2
     )
-    return np.stack([none, shifted, *(none + biases)])
+    return np.stack([none, none + log_shift(method, prior), *(none + biases)])
 
 
 def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prior: Vector) -> None:

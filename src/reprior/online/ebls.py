@@ -118,16 +118,40 @@ class OnlineEbls:
         information = float(self.error.heldout @ self.error.information) / self.n_heldout
         return max(1.0 - information, 0.0) / self.n_heldout
 
+    @cached_property
+    def implied(self) -> Vector:
+        """The prior (K,) that the probabilities imply. A class without held-out samples is taken to have had a few."""
+        if self.error is None:
+            return self.source.prior
+        return np.maximum(self.source.prior, self.settings.model.pseudo_count / self.n_heldout)
+
+    @cached_property
+    def kept_shift(self) -> Vector:
+        """The part (K,) of each log class weight that the noise of held-out samples leaves.
+
+        A weight divides the estimated prior by the implied prior ε_k. With n held-out samples log ε_k has the variance
+        1/(n ε_k). Before any sample a log weight has the variance 1/size, for the loosest `size` of shift. So its
+        posterior mean is n ε_k/(n ε_k + size) of the estimate. Without held-out samples nothing is known about noise.
+        """
+        if self.error is None:
+            return np.ones(len(self.source.prior))
+        counts = self.n_heldout * self.implied
+        return np.asarray(counts / (counts + self.settings.model.sizes[0]))
+
     # what the kernel takes
 
     @cached_property
     def kernel_priors(self) -> Matrix:
-        """Priors for the kernel, one per row, padded: 1/implied prior, ones, prior without shift, equal shares."""
-        k, implied = len(self.without_shift), self.source.prior
-        if self.error is not None:  # a class without held-out samples is implied to have had a few
-            implied = np.maximum(implied, self.settings.model.pseudo_count / self.n_heldout)
-        others = [reference.padded(part)[:1] for part in (self.without_shift, np.full(k, 1.0 / k))]
-        return np.concatenate([reference.padded(1.0 / implied), *others])
+        """Priors for the kernel, one per row, padded: 1/implied prior, ones, prior without shift, equal shares.
+
+        The prior without shift has `pseudo_count` more held-out samples per class. A class that had none is expected.
+        """
+        k, unshifted = len(self.without_shift), self.without_shift
+        if self.error is not None:
+            unshifted = self.n_heldout * unshifted + self.settings.model.pseudo_count
+            unshifted = unshifted / unshifted.sum()
+        others = [reference.padded(part)[:1] for part in (unshifted, np.full(k, 1.0 / k))]
+        return np.concatenate([reference.padded(1.0 / self.implied), *others])
 
     @cached_property
     def options(self) -> Vector:
