@@ -157,12 +157,14 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
         laws, size = method.explanations, min(n, window)
         mean, squares = sums[:, : len(laws.reference.mean)] / size
         prior, variance = np.maximum(method.prior(state), MIN_PRIOR), np.maximum(squares - mean**2, 0.0)
-        amplified = amplification(prior - laws.base, laws.reference.information, method.settings.model)
+        mean_moved = method.view(state, "proba_sums") / size - method.source.prior
+        amplified = amplification(prior - laws.base, mean_moved, method.settings.model)
         tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
         after = evidence_of(method, state) + tested
         method.view(state, "tests")[:] = after.log_evidence, after.amplification, after.n_tests
     if n % window == 0:
         sums[:] = 0.0
+        method.view(state, "proba_sums")[:] = 0.0
     return before >= STOP_BELOW > share_of_tests(method, state)
 
 

@@ -36,7 +36,7 @@ from reprior.online.shared_start import start_sizes
 
 MIN_CLASSES = 10  # with fewer classes, memories are those of ten: 20 samples are the fewest that show a change
 MIN_NO_SHIFT = 1e-3  # probability of no shift that a new key starts from at least, so that it may be unlike the others
-BY_CLASS = ("mean", "precision", "curvature", "product")  # parts of a state that end in zeros behind K classes
+BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "product")  # parts that end in zeros behind K classes
 
 
 @dataclass(frozen=True)
@@ -218,12 +218,13 @@ class OnlineEbls:
     @cached_property
     def layout(self) -> Layout:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
-        faster one, and samples held; mean and precision (F, K) of their shares; sums of moments and of their squares in
-        this window; log evidence, amplification and number of the tests; weights of the corrections that labels change,
-        and second derivatives and their products with the biases for two memories of labels."""
+        faster one, and samples held; mean and precision (F, K) of their shares; sums of moments, of their squares and
+        of probabilities in this window; log evidence, amplification and number of the tests; weights of the
+        corrections that labels change, and second derivatives and their products with the biases for two memories of
+        labels."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
         return {"n": (), "no_shift": (), "weights": (f,), "behind": (f,), "held": (f,), "mean": (f, width),
-                "precision": (f, width), "moment_sums": (2, DIRECTIONS), "tests": (3,),
+                "precision": (f, width), "moment_sums": (2, DIRECTIONS), "proba_sums": (width,), "tests": (3,),
                 "corrections": (N_CORRECTIONS,), "curvature": (2, width), "product": (2, width)}  # fmt: skip
 
     @cached_property
@@ -261,7 +262,7 @@ class OnlineEbls:
             (part["no_shift"] > 0) & (part["no_shift"] < 1), part["behind"] >= 0, part["held"] >= 0,
             part["held"] <= np.asarray(part["n"])[..., None] + 1e-6,
             (precision > 1e-6) & (precision < 1e16),  # by moments, of at most 2⁵³ samples
-            (np.abs(sums) < 1e12), squares >= 0,
+            (np.abs(sums) < 1e12), squares >= 0, part["proba_sums"] >= 0,
             np.abs(log_evidence) <= MAX_LOG_EVIDENCE, (amplification >= 1) & (amplification < 1e9),
             (n_tests >= 1) & (n_tests <= part["n"] + 1),
             corrections >= 0, (np.abs(corrections.sum(axis=-1) - 1) < 1e-6) | ~corrections.any(axis=-1),
