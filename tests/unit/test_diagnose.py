@@ -43,7 +43,7 @@ def test_label_shift_is_found_and_recognised(source):
     found = diagnose(source, proba)
     assert found.shift_p < 1e-6
     assert found.applies
-    assert "Consistent with label shift" in str(found)
+    assert "No evidence against label shift" in str(found)
     before, after = found.accuracy
     assert after >= before
     right = np.mean(found.estimate.correct(proba).argmax(axis=1) == y)

@@ -32,11 +32,12 @@ def mean_differs(p: float) -> str:
 def is_label_shift(share: float, by: str = "", who: str = "The data differ by more than their") -> str:
     """Return the sentence about the probability of label shift, `share`, which is known `by` labels perhaps."""
     low, high = UNCLEAR
+    probability = "below 1%" if share < 0.005 else f"{share:.0%}"
     if low <= share <= high:
-        return f"It is unclear whether the change is label shift (probability {share:.0%}{by})."
+        return f"It is unclear whether the change is label shift (probability {probability}{by})."
     if share > high:
-        return f"Consistent with label shift (probability {share:.0%}{by})."
-    return f"{who} class prior (probability of label shift {share:.0%}{by})."
+        return f"{'Consistent with' if by else 'No evidence against'} label shift (probability {probability}{by})."
+    return f"{who} class prior (probability of label shift {probability}{by})."
 
 
 def sensitive_shares(amplification: float, needed: int | None, unlabelled: float) -> str:

@@ -43,7 +43,7 @@ class Watch(Saved):
     >>> watch = pipeline(proba, y).watch()
     >>> est = watch.estimate(proba)
     >>> watch.n_batches, watch.acts.reason
-    (1, 'Consistent with label shift (probability 91%).')
+    (1, 'No evidence against label shift (probability 91%).')
     """
 
     KIND = "watch"
