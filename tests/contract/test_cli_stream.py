@@ -38,6 +38,13 @@ def test_stream_goes_on_exactly(call, files, tmp_path, name):
     assert code == 0
 
 
+def test_an_output_named_like_another_format_is_refused(call, files, tmp_path):
+    code, _, err = call("stream", files["csv"], "-s", files["heldout"], "-o", tmp_path / "out.ndjson")
+    assert (code, (tmp_path / "out.ndjson").exists()) == (1, False)
+    assert "must end in .csv, since the output has the format of the input" in err
+    assert call("stream", files["csv"], "-s", files["heldout"], "--emit", "prior", "-o", tmp_path / "o.ndjson")[0] == 0
+
+
 def test_stream_predicts_first_then_learns(call, files):
     code, out, _ = call("stream", files["ndjson lists"], "-s", files["heldout"], "--every", 1, "--emit", "rows",
                         "--calibrate", "none")  # fmt: skip

@@ -25,12 +25,13 @@ from reprior.cli._shell import DONE, INTERRUPTED, alone, printable
 from reprior.cli._stream_state import AlarmWatch, Batch, LateLabels, RunState, StreamOptions, restore, save, seconds_of
 from reprior.estimates.show import applied
 from reprior.io.files import RECORD_BYTES, prepare, refuse_probabilities, too_long
-from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, header_names, recognise
+from reprior.io.records import CSV, JSON, MSGPACK, UTF8_MARK, Roles, header_names, recognise
 from reprior.io.table import Choice, left_aside
 from reprior.online.acting import next_window_end
 from reprior.online.registry import ONLINE
 from reprior.rows.correction import correct_rows
 
+FORMATS = {".csv": CSV, ".ndjson": JSON, ".jsonl": JSON, ".msgpack": MSGPACK}  # of records, by the end of a name
 BY_POSITION = "Classes were matched by position, because the input or the source has no class names."
 
 
@@ -128,6 +129,14 @@ def alarm_for(source: Source, options: StreamOptions) -> Alarm | None:
         if wanted:
             raise
         return None  # too few held-out samples to tell anything by
+
+
+def refuse_other_format(kind: str, options: StreamOptions) -> None:
+    """Refuse an output whose name ends like another format: it has the format of the input, unless it is the prior."""
+    wanted = FORMATS.get(Path(options.output).suffix.lower(), kind)
+    if options.emitted != "prior" and wanted != kind:
+        ending = next(ending for ending, of in FORMATS.items() if of == kind)
+        fail("stream", "-o", f"end in {ending}, since the output has the format of the input", str(options.output))
 
 
 class StreamRun:
@@ -261,6 +270,7 @@ class StreamRun:
         if recognised is None:
             return None
         self.at.form, start = recognised
+        refuse_other_format(self.at.form.kind, options)
         if choice.names and choice.classes and not self.at.form.columns and choice.names != choice.classes:
             fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
                  listed(choice.names), remedy=f"That is {listed(choice.classes)}")  # fmt: skip

@@ -233,7 +233,7 @@ class ArrowTable:
             place = (self.choice.caller, self.name, first)
             rows, labels = rows_from(batch, self.chosen.names, self.n_classes, place), None
             if label:
-                no_nulls(batch.column(label), place)
+                no_nulls([batch.column(label)], place)
                 labels = np.asarray(batch.column(label).to_pylist())
             yield Chunk(rows, labels)
             first += len(rows)
@@ -295,8 +295,7 @@ def is_list(kind: Any) -> bool:
 def rows_from(batch: Any, columns: Sequence[str], n_classes: int, place: tuple[str, str, int]) -> Matrix:
     """Return the rows (n, K) that some columns of a batch hold: one of lists, which is not copied, or one per class."""
     picked = [batch.column(column) for column in columns]
-    for column in picked:
-        no_nulls(column, place)
+    no_nulls(picked, place)
     column = picked[0]
     if not is_list(column.type):
         return np.array([numbers(column) for column in picked]).T  # stored class by class as it came
@@ -307,7 +306,7 @@ def rows_from(batch: Any, columns: Sequence[str], n_classes: int, place: tuple[s
             fail(place[0], place[1], f"have {n_classes} numbers in every list, as in the first row", int(lengths[row]),
                  place=f"row {place[2] + row} of this file", count=int((lengths != n_classes).sum()))  # fmt: skip
     flat = column.flatten()
-    no_nulls(flat, place, per_row=n_classes)
+    no_nulls([flat], place, per_row=n_classes)
     return numbers(flat).reshape(-1, n_classes)
 
 
@@ -316,8 +315,11 @@ def numbers(column: Any) -> np.ndarray[Any, Any]:
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
-def no_nulls(column: Any, place: tuple[str, str, int], per_row: int = 1) -> None:
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) // per_row
-        fail(place[0], place[1], "contain only finite numbers", "null", place=f"row {place[2] + row} of this file",
-             count=column.null_count, remedy="Drop or repair those rows")  # fmt: skip
+def no_nulls(columns: Sequence[Any], place: tuple[str, str, int], per_row: int = 1) -> None:
+    """Refuse nulls in columns of a batch; the count is over all of them."""
+    if count := sum(column.null_count for column in columns):
+        first = min(int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+                    for column in columns if column.null_count)  # fmt: skip
+        fail(place[0], place[1], "contain only finite numbers", "null",
+             place=f"row {place[2] + first // per_row} of this file", count=count,
+             remedy="Drop or repair those rows")  # fmt: skip
