@@ -557,9 +557,9 @@ def test_a_killed_server_loses_nothing_it_answered(tmp_path):
 def test_a_server_that_stops_during_a_commit_ends_and_loses_nothing(tmp_path, monkeypatch):
     db, write = tmp_path / "s.db", Store.write
 
-    def slowly(self, changes):
+    def slowly(self, *args):
         time.sleep(0.3)
-        write(self, changes)
+        write(self, *args)
 
     monkeypatch.setattr(Store, "write", slowly)
 

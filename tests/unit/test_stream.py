@@ -130,6 +130,8 @@ def test_a_filter_matches_moments_and_the_odds_of_no_shift_are_those_of_the_form
     error, settings = method.error, method.settings
     noise = (1 - error.heldout @ error.information / n_heldout) / n_heldout
     assert 0 < noise < 1 / n_heldout
+    expected = n_heldout * without_shift + settings.model.pseudo_count
+    expected /= expected.sum()
     m, s = without_shift.copy(), np.full(k, k * settings.sizes[-1])
     first = odds = np.log(settings.model.no_shift / (1 - settings.model.no_shift))
     for t, p in enumerate(problem.proba[:100]):
@@ -140,7 +142,7 @@ def test_a_filter_matches_moments_and_the_odds_of_no_shift_are_those_of_the_form
         z = (p / source * part["mean"]).sum(axis=1)
         by_chance = (k - 1) / (2 * n_heldout)
         before, now = (1 / (1 + settings.caution * n / n_heldout) for n in (t, t + 1))
-        gain = np.log((p / source * without_shift).sum() / (part["weights"] @ z))
+        gain = np.log((p / source * expected).sum() / (part["weights"] @ z))
         all_rows = (odds - first) / before + gain + by_chance
         odds = float(np.clip(first + now * all_rows, np.log(1e-6 / (1 - 1e-6)), np.log((1 - 1e-6) / 1e-6)))
         g = (1 + t * noise) ** -2.0
@@ -151,6 +153,39 @@ def test_a_filter_matches_moments_and_the_odds_of_no_shift_are_those_of_the_form
         state = step(state, p[None])
         after = method.parts(state.values)["weights"]
         np.testing.assert_allclose(after, part["weights"] * z / (part["weights"] @ z), rtol=1e-9)
+
+
+@pytest.mark.parametrize("base", [None, (0.1, 0.15, 0.2, 0.25, 0.3)])
+def test_weights_keep_as_much_of_a_shift_as_the_held_out_samples_of_the_class_support(base, problem) -> None:
+    method = OnlineEbls(problem.source, base=base)
+    unshifted, n = problem.source.prior if base is None else np.array(base), len(problem.source.heldout[1])
+    prior = np.array([0.6, 0.1, 0.1, 0.1, 0.1])
+    counts = n * problem.source.prior
+    log_weights = np.log(unshifted / problem.source.prior)
+    log_weights += method.acts(method.init()).share * counts / (counts + 1.0) * np.log(prior / unshifted)
+    ratio = method.weights(method.init(), prior) / np.exp(log_weights)
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
+    without_heldout = OnlineEbls(rp.Source(problem.source.prior))
+    expected = prior / problem.source.prior
+    np.testing.assert_allclose(without_heldout.weights(without_heldout.init(), prior), expected, rtol=1e-12)
+
+
+def test_classes_with_few_held_out_samples_do_no_harm_without_a_shift() -> None:
+    """Their estimated shares were right, but weights divided by source shares of 0 to 5 held-out samples."""
+    changes = []
+    for seed in range(6):
+        proba, y = drawn(60, 1100, np.full(60, 1 / 60), np.full(60, 1 / 60), seed, spread=2.0)
+        pipe = rp.pipeline(proba[:100], y[:100])
+        stream, rows = pipe.stream(), pipe.calibrate(proba[100:])
+        change = 0.0
+        for first in range(0, 1000, 10):
+            block, labels = rows[first : first + 10], y[100 + first : 110 + first]
+            corrected = stream.correct_calibrated(block)
+            at = np.arange(10), labels
+            change -= np.log(corrected[at] / block[at]).sum()
+            stream.learn_calibrated(block)
+        changes.append(change / 1000)
+    assert np.mean(changes) < 0.003
 
 
 def test_settings_are_checked_and_kept_in_bytes(problem) -> None:

@@ -209,7 +209,7 @@ INLINE double forget(const Job *job, Py_ssize_t f, double norm, double *m, doubl
 
 enum { DIRECTIONS = 16 };
 
-/* Add the directed moments of a row, and their squares, to `sums`. */
+/* Add the directed moments of a row, their squares and its probabilities to `sums`. */
 INLINE void add_moments(const Job *job, Py_ssize_t row, double *sums) {
     const Py_ssize_t k = job->k;
     const char *p = row_at(job, row, job->scratch, job->single);
@@ -220,6 +220,7 @@ INLINE void add_moments(const Job *job, Py_ssize_t row, double *sums) {
         const double one = job->single ? ((const float *)p)[i] : ((const double *)p)[i];
         const double root = sqrt(one), square = one * one;
         const double *a = at + DIRECTIONS * i, *b = a + DIRECTIONS * k, *c = b + DIRECTIONS * k;
+        sums[2 * DIRECTIONS + i] += one;
         if (one > most) most = one;
         for (int j = 0; j < 4; j++) x[j] += one * LOAD(a + 4 * j) + root * LOAD(b + 4 * j) + square * LOAD(c + 4 * j);
     }
@@ -559,8 +560,9 @@ static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     if (!directions || options->shape[0] != 6 || bank->shape[1] != COLUMNS || directions->shape[1] != DIRECTIONS)
         return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
-    const Py_ssize_t compared = directions->shape[0] ? 2 * DIRECTIONS : 0;
-    if (!take_known(&buffers, &job, args[1], job.options[0], 4) || (compared && directions->shape[0] != 3 * job.k + 1) ||
+    if (!take_known(&buffers, &job, args[1], job.options[0], 4)) return answer(&buffers, REFUSED);
+    const Py_ssize_t compared = directions->shape[0] ? 2 * DIRECTIONS + job.width : 0;
+    if ((compared && directions->shape[0] != 3 * job.k + 1) ||
         !take_table(&buffers, &job, args[0], args[5], 2 + 3 * job.filters + 2 * job.filters * job.width + compared) ||
         !take_rows(&buffers, &job, args[6], args[7]))
         return answer(&buffers, REFUSED);

@@ -153,7 +153,8 @@ def ebls(
     `heldout_noise`, by which a sample that a filter holds reduces the count of the next; `caution`, by which a sample
     since the last change reduces the evidence of all; the log-likelihood per sample that a fitted prior gains by
     chance; the log odds of no shift at the start. `directions` (3K + 1, D) are those of the moments (see `moments`)
-    whose sums, and sums of squares, the state holds behind its filters; (0, D) if it holds none.
+    whose sums, and sums of squares, the state holds behind its filters; then come the sums of probabilities. It holds
+    none if they are (0, D).
     """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
@@ -172,6 +173,7 @@ def ebls(
             x = moments(p[None])[0] @ directions
             sums = state[2 + 3 * filters + 2 * filters * w :][: 2 * len(x)].reshape(2, -1)
             sums += x, x * x
+            state[2 + 3 * filters + 2 * filters * w + 2 * len(x) :][:k] += p
         weights, behind, held = state[2 : 2 + 3 * filters].reshape(3, filters)
         m, s = state[2 + 3 * filters :][: 2 * filters * w].reshape(2, filters, w)[:, :, :k]
         r = p * inverse * m

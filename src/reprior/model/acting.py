@@ -70,7 +70,8 @@ def batch_evidence(
     x -= mean
     variance = np.einsum("ij,ij->j", x, x) / len(x)
     evidence = log_evidence(explanations(reference, settings, base_prior), mean, variance, len(x), prior)
-    return Evidence(evidence, amplification(prior - base / base.sum(), reference.information, settings))
+    mean_moved = sample.mean(axis=0) - source / source.sum()
+    return Evidence(evidence, amplification(prior - base / base.sum(), mean_moved, settings))
 
 
 def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Matrix) -> PriorEstimate:

@@ -225,15 +225,14 @@ def log_normal(d: Matrix, covariance: NDArray[np.float64]) -> Vector:
     return np.asarray(-0.5 * (squares + np.linalg.slogdet(covariance)[1]))
 
 
-def amplification(moved: Vector, information: Vector, settings: Settings) -> float:
-    """Return how many times as far as the mean prediction the estimated prior has `moved` (K,), at least 1.
+def amplification(moved: Vector, mean_moved: Vector, settings: Settings) -> float:
+    """Return how many times as far as the mean prediction, `mean_moved` (K,), the estimated prior has `moved` (K,), at
+    least 1.
 
-    If a class share moves by x, the mean prediction moves by about I x, I its `information` (K,). A weak classifier
-    turns a small change of its predictions into a large change of the prior. If anything but the class prior has
-    changed, the correction then does much harm.
+    A weak classifier turns a small change of its predictions into a large change of the prior. If anything but the
+    class prior has changed, the correction then does much harm.
     """
-    distance = np.abs(moved)
-    return float(max(distance.sum() / max(float(distance @ information), settings.min_move), 1.0))
+    return float(max(np.abs(moved).sum() / max(float(np.abs(mean_moved).sum()), settings.min_move), 1.0))
 
 
 def acting_share(log_evidence: float, amplification: float, settings: Settings) -> float:

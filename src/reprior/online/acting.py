@@ -157,12 +157,14 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
         laws, size = method.explanations, min(n, window)
         mean, squares = sums[:, : len(laws.reference.mean)] / size
         prior, variance = np.maximum(method.prior(state), MIN_PRIOR), np.maximum(squares - mean**2, 0.0)
-        amplified = amplification(prior - laws.base, laws.reference.information, method.settings.model)
+        mean_moved = method.view(state, "proba_sums") / size - method.source.prior
+        amplified = amplification(prior - laws.base, mean_moved, method.settings.model)
         tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
         after = evidence_of(method, state) + tested
         method.view(state, "tests")[:] = after.log_evidence, after.amplification, after.n_tests
     if n % window == 0:
         sums[:] = 0.0
+        method.view(state, "proba_sums")[:] = 0.0
     return before >= STOP_BELOW > share_of_tests(method, state)
 
 
@@ -213,20 +215,21 @@ def weights_of(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
     """Return the class weights (K,) of the correction, not normalised, given the estimated `prior` (K,)."""
     if has_labels(method, state):
         return np.asarray(np.exp(method.view(state, "corrections") @ log_weights_of_each(method, state, prior)))
-    share = share_of_tests(method, state)
-    weights = np.maximum(prior, MIN_PRIOR) / method.source.prior
-    if share == 1.0:
-        return weights
-    return weights**share if method.base is None else weights**share * np.exp((1.0 - share) * method.log_unshifted)
+    return np.asarray(np.exp(method.log_unshifted + share_of_tests(method, state) * log_shift(method, prior)))
+
+
+def log_shift(method: OnlineEbls, prior: Vector) -> Vector:
+    """Return the log class weights (K,) of label shift to a `prior` (K,), relative to those without shift."""
+    return np.asarray(method.kept_shift * np.log(np.maximum(prior, MIN_PRIOR) / method.without_shift))
 
 
 def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Matrix:
     """Return the log class weights (N_CORRECTIONS, K) of each correction."""
-    none, shifted = method.log_unshifted, np.log(np.maximum(prior, MIN_PRIOR) / method.source.prior)
+    none = method.log_unshifted
     biases = method.view(state, "product") / (
         method.view(state, "curvature") + method.settings.model.bias_spreads[-1] ** -2
     )
-    return np.stack([none, shifted, *(none + biases)])
+    return np.stack([none, none + log_shift(method, prior), *(none + biases)])
 
 
 def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prior: Vector) -> None:

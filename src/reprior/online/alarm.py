@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +42,11 @@ def check_times(times: Any, n: int, caller: str) -> Vector:
     refuse_where(~np.isfinite(array), caller, "times", "be finite", array)
     refuse_where(np.diff(array, prepend=array[:1]) < 0, caller, "times", "never decrease", array)
     return array
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name; unlike `asdict` it copies none of their arrays."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 class Alarm(Saved):
@@ -194,13 +199,13 @@ class Alarm(Saved):
 
     def fixed_fields(self) -> dict[str, Any]:
         """Return what bytes hold of the alarm besides the state of its test. Reference samples are not included."""
-        plan = {f"plan_{name}": x for name, x in asdict(self.plan).items()}
+        plan = {f"plan_{name}": x for name, x in fields_of(self.plan).items()}
         source = to_fields(self.source, parts=("prior", "classes"))
         return {**source, **plan, "options": self.options, "weights": self._weights}
 
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes hold of the alarm."""
-        return {**self.fixed_fields(), **asdict(self.state)}
+        return {**self.fixed_fields(), **fields_of(self.state), "verdict": asdict(self.state.verdict)}
 
     @classmethod
     def from_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:

@@ -36,7 +36,7 @@ from reprior.online.shared_start import start_sizes
 
 MIN_CLASSES = 10  # with fewer classes, memories are those of ten: 20 samples are the fewest that show a change
 MIN_NO_SHIFT = 1e-3  # probability of no shift that a new key starts from at least, so that it may be unlike the others
-BY_CLASS = ("mean", "precision", "curvature", "product")  # parts of a state that end in zeros behind K classes
+BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "product")  # parts that end in zeros behind K classes
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,40 @@ class OnlineEbls:
         information = float(self.error.heldout @ self.error.information) / self.n_heldout
         return max(1.0 - information, 0.0) / self.n_heldout
 
+    @cached_property
+    def implied(self) -> Vector:
+        """The prior (K,) that the probabilities imply. A class without held-out samples is taken to have had a few."""
+        if self.error is None:
+            return self.source.prior
+        return np.maximum(self.source.prior, self.settings.model.pseudo_count / self.n_heldout)
+
+    @cached_property
+    def kept_shift(self) -> Vector:
+        """The part (K,) of each log class weight that the noise of held-out samples leaves.
+
+        A weight divides the estimated prior by the implied prior ε_k. With n held-out samples log ε_k has the variance
+        1/(n ε_k). Before any sample a log weight has the variance 1/size, for the loosest `size` of shift. So its
+        posterior mean is n ε_k/(n ε_k + size) of the estimate. Without held-out samples nothing is known about noise.
+        """
+        if self.error is None:
+            return np.ones(len(self.source.prior))
+        counts = self.n_heldout * self.implied
+        return np.asarray(counts / (counts + self.settings.model.sizes[0]))
+
     # what the kernel takes
 
     @cached_property
     def kernel_priors(self) -> Matrix:
-        """Priors for the kernel, one per row, padded: 1/implied prior, ones, prior without shift, equal shares."""
-        k, implied = len(self.without_shift), self.source.prior
-        if self.error is not None:  # a class without held-out samples is implied to have had a few
-            implied = np.maximum(implied, self.settings.model.pseudo_count / self.n_heldout)
-        others = [reference.padded(part)[:1] for part in (self.without_shift, np.full(k, 1.0 / k))]
-        return np.concatenate([reference.padded(1.0 / implied), *others])
+        """Priors for the kernel, one per row, padded: 1/implied prior, ones, prior without shift, equal shares.
+
+        The prior without shift has `pseudo_count` more held-out samples per class. A class that had none is expected.
+        """
+        k, unshifted = len(self.without_shift), self.without_shift
+        if self.error is not None:
+            unshifted = self.n_heldout * unshifted + self.settings.model.pseudo_count
+            unshifted = unshifted / unshifted.sum()
+        others = [reference.padded(part)[:1] for part in (unshifted, np.full(k, 1.0 / k))]
+        return np.concatenate([reference.padded(1.0 / self.implied), *others])
 
     @cached_property
     def options(self) -> Vector:
@@ -194,12 +218,13 @@ class OnlineEbls:
     @cached_property
     def layout(self) -> Layout:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
-        faster one, and samples held; mean and precision (F, K) of their shares; sums of moments and of their squares in
-        this window; log evidence, amplification and number of the tests; weights of the corrections that labels change,
-        and second derivatives and their products with the biases for two memories of labels."""
+        faster one, and samples held; mean and precision (F, K) of their shares; sums of moments, of their squares and
+        of probabilities in this window; log evidence, amplification and number of the tests; weights of the
+        corrections that labels change, and second derivatives and their products with the biases for two memories of
+        labels."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
         return {"n": (), "no_shift": (), "weights": (f,), "behind": (f,), "held": (f,), "mean": (f, width),
-                "precision": (f, width), "moment_sums": (2, DIRECTIONS), "tests": (3,),
+                "precision": (f, width), "moment_sums": (2, DIRECTIONS), "proba_sums": (width,), "tests": (3,),
                 "corrections": (N_CORRECTIONS,), "curvature": (2, width), "product": (2, width)}  # fmt: skip
 
     @cached_property
@@ -237,7 +262,7 @@ class OnlineEbls:
             (part["no_shift"] > 0) & (part["no_shift"] < 1), part["behind"] >= 0, part["held"] >= 0,
             part["held"] <= np.asarray(part["n"])[..., None] + 1e-6,
             (precision > 1e-6) & (precision < 1e16),  # by moments, of at most 2⁵³ samples
-            (np.abs(sums) < 1e12), squares >= 0,
+            (np.abs(sums) < 1e12), squares >= 0, part["proba_sums"] >= 0,
             np.abs(log_evidence) <= MAX_LOG_EVIDENCE, (amplification >= 1) & (amplification < 1e9),
             (n_tests >= 1) & (n_tests <= part["n"] + 1),
             corrections >= 0, (np.abs(corrections.sum(axis=-1) - 1) < 1e-6) | ~corrections.any(axis=-1),
@@ -255,6 +280,8 @@ class OnlineEbls:
         """
         no_shift = float(state[self.places["no_shift"].start])
         shifted = max(0.0, 1.0 - no_shift / self.settings.model.no_shift)
+        if shifted == 0.0:  # as in most streams of a server
+            return self.without_shift.copy()
         filtered = state[self.places["weights"]] @ self.view(state, "mean")
         return np.asarray(self.without_shift + shifted * (filtered - self.without_shift))
 

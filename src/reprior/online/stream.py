@@ -210,7 +210,7 @@ class Stream(show.Plotted, Saved):
     @property
     def n(self) -> int:
         """Number of samples learned."""
-        return int(self._values[0])
+        return int(self._values.item(0))
 
     @property
     def prior(self) -> Vector:

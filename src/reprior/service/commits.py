@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from reprior.service.counters import Histogram
 from reprior.service.errors import StoreError, Unavailable
-from reprior.service.pending import Pending
+from reprior.service.sample_log import SampleLog
 from reprior.service.served import ServedStream
 from reprior.service.store import Store
 
 log = logging.getLogger("reprior.service")
 RETRY_SECONDS = 0.5
 GATHER_SECONDS = 0.002  # for which a commit waits for those who shared the last one
+LOG_BYTES = 8 << 20  # of samples, above which old states are written; a start of the server learns them in a second
+STATES_EACH = 32  # that one commit then writes
 
 
 class Commits:
@@ -33,21 +35,29 @@ class Commits:
         self.trouble: str | None = None  # why the last commit failed
         self._ended = False  # by `fail`: nothing will be stored any more
         self._dirty: set[ServedStream] = set()
+        self._log = SampleLog(0, ())
         self._next: list[asyncio.Future[None]] = []  # posts that wait for the next commit
         self._in_progress: list[asyncio.Future[None]] | None = None  # and for the one on its way, if there is one
         self._group = 0  # posts that waited for the last commit
         self._wake, self._gathered, self._closing = asyncio.Event(), asyncio.Event(), False
+
+    def load(self, streams: Iterable[ServedStream]) -> None:
+        """Take over streams that were read from the file."""
+        if self._store:
+            self._log = SampleLog(self._store.last_commit(), streams)
 
     def add(self, served: ServedStream) -> None:
         """Note that a stream has something to store."""
         if self._store:
             self._dirty.add(served)
         else:
-            served.pending = Pending()
+            served.forget_changes()
 
     def drop(self, served: ServedStream) -> None:
         """Forget a stream that is to be deleted."""
         self._dirty.discard(served)
+        self._log.forget(served)
+        served.state_due = True  # if it cannot be deleted
 
     def request_commit(self) -> None:
         """Request a commit if any stream has changed, without waiting for it."""
@@ -109,8 +119,11 @@ class Commits:
         end([*(self._in_progress or ()), *self._next], Unavailable(f"{sentence} This was not stored."))
 
     async def commit_remaining(self) -> None:
-        """Commit the remaining changes after `run` has ended."""
-        if self._dirty and not self._ended:
+        """Commit the remaining changes after `run` has ended, and the state of every stream with logged samples."""
+        if self._ended:
+            return
+        self._dirty |= self._log.overdue(0)
+        if self._dirty:
             await self._commit()
 
     async def _commit(self) -> bool:
@@ -122,7 +135,7 @@ class Commits:
         begun = time.perf_counter()
         problem: Unavailable | None = None
         try:
-            await self._write(self._store.write, changes)
+            await self._write(self._store.write, changes, self._log.number, self._log.needed)
         except StoreError as error:
             for served, change in zip(streams, changes, strict=True):
                 served.take_back(change)
@@ -133,6 +146,8 @@ class Commits:
             problem = Unavailable(f"{error} This was not stored yet. Send it again with the same seq.")
         else:
             self._took.add(time.perf_counter() - begun)
+            self._log.stored(streams, changes)
+            self._dirty |= self._log.overdue(LOG_BYTES, STATES_EACH)
             if self.trouble is not None:
                 log.warning("commits succeed again")
             self.trouble = None

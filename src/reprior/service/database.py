@@ -10,10 +10,11 @@ from typing import Any
 
 from reprior._check import InputError, fail
 
-SCHEMA = 3
+SCHEMA = 4
 APPLICATION = 0x7265_7072  # "repr": the file says whose it is
 CHECKPOINT_PAGES = 8_000  # of the log before it is folded into the file: 32 MB, in which a busy page is folded once
-# A row that changes is written whole, so what changes with every commit (states) is apart from what does not.
+# A row that changes is written whole, so what changes often (states) is apart from what does not. Most commits write
+# the samples that streams have learned since their state was written: a state is fifty times as large.
 TABLES = """
 CREATE TABLE streams (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created REAL NOT NULL);
 CREATE TABLE versions (
@@ -22,6 +23,7 @@ CREATE TABLE versions (
 CREATE TABLE states (
   stream INTEGER PRIMARY KEY REFERENCES streams ON DELETE CASCADE, n INTEGER NOT NULL, labels INTEGER NOT NULL,
   last_post REAL NOT NULL, state BLOB NOT NULL);
+CREATE TABLE samples (number INTEGER PRIMARY KEY, posts BLOB NOT NULL);
 CREATE TABLE tests (stream INTEGER PRIMARY KEY REFERENCES streams ON DELETE CASCADE, test BLOB NOT NULL);
 CREATE TABLE offsets (
   stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, client TEXT NOT NULL, seq INTEGER NOT NULL,

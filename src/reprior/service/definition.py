@@ -42,6 +42,7 @@ class StreamDefinition:
     alarm_options: dict[str, Any] | None
     false_alarms: str | None  # the sentence that says how often an alarm is false
     stale_after: float | None
+    state_size: int  # bytes
 
     @property
     def classes(self) -> list[str]:
@@ -77,9 +78,10 @@ def decoded(definition: bytes) -> StreamDefinition:
     fields = decode(definition, "served stream", "serve")
     classes, options = fields["classes"], fields["alarm"]
     source = replace(from_fields(fields, "serve")[0], classes=None if classes is None else tuple(classes))
+    first = Stream.from_bytes(fields["stream"].tobytes())
     return StreamDefinition(
-        digest_of(definition), Stream.from_bytes(fields["stream"].tobytes()), source, classes, options,
-        false_alarms(options), fields["stale_after"],
+        digest_of(definition), first, source, classes, options, false_alarms(options), fields["stale_after"],
+        len(state_bytes(first)),
     )  # fmt: skip
 
 

@@ -79,6 +79,7 @@ class Hub:
             if stream in by_id:
                 getattr(by_id[stream].receipts, kind)[key] = value
         self.alarms.load(by_id)
+        self.commits.load(by_id.values())
 
     def present(self) -> list[ServedStream]:
         """Return the streams that are not about to be deleted."""

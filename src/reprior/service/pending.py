@@ -25,6 +25,7 @@ STATEMENTS = {
                  " AND json_extract(body, '$.type') = 'alarm.raised'",
     "audit": "INSERT INTO audit (t, stream, action, by, address, about) VALUES (?, ?, ?, ?, ?, ?)",
 }  # fmt: skip
+LOGGED_BYTES = 50  # of what is stored beside samples
 OF_VERSION = ("test", "row", "since alarm")  # what a new model version does not take over
 
 
@@ -57,12 +58,32 @@ class Pending:
 NOTHING = Pending()
 
 
+class Logged(NamedTuple):
+    """Samples of a stream, so that a start of the server learns them again: `n` samples were learned with them.
+
+    `since` is when the model version began, which tells versions and streams of the same number apart.
+    """
+
+    stream: int
+    since: float
+    n: int
+    last_post: float
+    dtype: str
+    rows: bytes
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in the file."""
+        return LOGGED_BYTES + len(self.rows)
+
+
 class Change(NamedTuple):
-    """What one stream becomes in the file."""
+    """What one stream becomes in the file: a new state, or samples that it learned after the state there."""
 
     stream: int
     n: int
     labels: int
     last_post: float
-    state: bytes
+    state: bytes | None
     pending: Pending
+    samples: Logged | None = None

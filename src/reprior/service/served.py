@@ -19,7 +19,7 @@ from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import EncodedRecipe, StreamDefinition, decoded, state_bytes
-from reprior.service.pending import NOTHING, Change, Pending
+from reprior.service.pending import LOGGED_BYTES, NOTHING, Change, Logged, Pending
 from reprior.service.receipts import Placement, Receipts
 from reprior.service.store import StoredStream, floats
 from reprior.service.stream_alarms import LOOK_MOST, StreamAlarms
@@ -79,6 +79,9 @@ class ServedStream:
     receipts: Receipts = field(default_factory=Receipts)
     watch: StreamAlarms = field(default_factory=StreamAlarms)
     pending: Pending = field(default_factory=Pending)
+    learned: list[Matrix] = field(default_factory=list)  # calibrated samples that are in no commit yet
+    state_due: bool = False  # whether the next commit must write the state: samples alone do not tell it
+    log_bytes: int = 0  # of samples in the file that are later than the state there
     activity: Activity = field(default_factory=Activity)
     labelling: asyncio.Lock = field(default_factory=asyncio.Lock)
     gone: bool = False  # deleted, or about to be
@@ -131,6 +134,7 @@ class ServedStream:
             else:
                 raised = False
                 stream.learn_calibrated(rows)
+        self.learned.append(rows)
         self.activity.count(len(rows), now)
         return Learned(raised, rows, window_ended)
 
@@ -195,6 +199,7 @@ class ServedStream:
             self.stream = Stream.of(state)
             raise
         self.labels += len(columns)
+        self.state_due = True
 
     # storing
 
@@ -230,16 +235,40 @@ class ServedStream:
             self.pending = Pending()
         else:  # as after most posts
             pending = NOTHING
-        return Change(self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream), pending)
+        samples = self._logged()
+        state = state_bytes(self.stream) if samples is None else None
+        self.learned, self.state_due = [], False
+        return Change(self.id, self.stream.n, self.labels, self.last_post, state, pending, samples)
+
+    def _logged(self) -> Logged | None:
+        """Return the samples since the last commit as they are stored; None if the state is to be stored instead.
+
+        The state is stored when the samples after it would take as many bytes.
+        """
+        learned = self.learned
+        size = self.log_bytes + LOGGED_BYTES + sum([rows.nbytes for rows in learned])
+        if self.state_due or size > self.definition.state_size:
+            return None
+        dtypes = {rows.dtype.str for rows in learned} or {"<f8"}
+        if dtypes not in ({"<f4"}, {"<f8"}):
+            return None
+        rows = b"".join([rows.tobytes() for rows in learned])
+        return Logged(self.id, self.version_since, self.stream.n, self.last_post, dtypes.pop(), rows)
+
+    def forget_changes(self) -> None:
+        """Forget what there is to store: the server has no file."""
+        self.pending, self.learned = Pending(), []
 
     def take_back(self, change: Change) -> None:
         """Put back a change that could not be stored."""
         self.pending = change.pending.followed_by(self.pending)
+        self.state_due = True
 
     def renew(self, definition: StreamDefinition, stored: EncodedRecipe, test: Alarm | None, now: float) -> None:
         """Start a new model version: its state and alarm begin at nothing, receipts and history stay."""
         self.version, self.version_since, self.definition = self.version + 1, now, definition
         self.stream, self.labels = Stream.of(definition.first.state), 0
+        self.learned, self.state_due = [], True
         self.watch.restart(test)
         self.watch.not_label_shift = None
         self.pending.begin_version(self.version, now, stored.definition)
@@ -258,9 +287,18 @@ def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -
     if len(values) != len(state.values):
         fail("serve", "state", f"hold {len(state.values)} numbers of 8 bytes", f"{len(stored.state)} bytes",
              remedy=f"The stream {stored.name!r} is damaged; run `reprior serve check`")  # fmt: skip
+    stream = Stream.of(replace(state, values=values, labels=state.labels + stored.labels))
+    with without_warning():  # the server raised an alarm
+        for logged in stored.samples:
+            rows = np.frombuffer(logged.rows, logged.dtype).reshape(-1, len(definition.source.prior))
+            if len(rows):
+                stream.learn_calibrated(rows)
+            if stream.n != logged.n:
+                fail("serve", "samples", f"add up to {logged.n}", stream.n,
+                     remedy=f"The stream {stored.name!r} is damaged; run `reprior serve check`")  # fmt: skip
     test = None if stored.test is None else Alarm.from_bytes(stored.test)
     return ServedStream(
         stored.id, stored.name, stored.created, stored.version, stored.version_since, definition,
-        Stream.of(replace(state, values=values, labels=state.labels + stored.labels)), stored.labels,
-        stored.last_post, watch=StreamAlarms(test), activity=Activity(point_at=stored.last_post),
+        stream, stored.labels, stored.last_post, watch=StreamAlarms(test),
+        activity=Activity(point_at=stored.last_post), log_bytes=sum(logged.size for logged in stored.samples),
     )  # fmt: skip

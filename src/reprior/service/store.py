@@ -7,15 +7,18 @@ writes; readers have a connection of their own and never wait for it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from reprior._types import Matrix, Vector
@@ -23,9 +26,11 @@ from reprior.service.alarm_store import AlarmEvent, write_events
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import EncodedRecipe
 from reprior.service.errors import StoreError
-from reprior.service.pending import NOTHING, STATEMENTS, Change
+from reprior.service.pending import NOTHING, STATEMENTS, Change, Logged
 from reprior.service.receipts import Offset
 from reprior.service.settings import Retention
+
+log = logging.getLogger("reprior.service")
 
 # A point stays for `age` seconds; of older ones the last of every `spacing` seconds does.
 SPACINGS = ((300, 10), (3_600, 60), (12 * 3_600, 600), (7 * 86_400, 6 * 3_600))
@@ -33,7 +38,7 @@ SPACINGS = ((300, 10), (3_600, 60), (12 * 3_600, 600), (7 * 86_400, 6 * 3_600))
 
 @dataclass(frozen=True, slots=True)
 class StoredStream:
-    """A stream as it was read from the file."""
+    """A stream as it was read from the file: a state, and samples that it learned after that state."""
 
     id: int
     name: str
@@ -46,6 +51,7 @@ class StoredStream:
     last_post: float
     state: bytes
     test: bytes | None
+    samples: tuple[Logged, ...] = ()
 
 
 STREAMS = (
@@ -56,6 +62,7 @@ STREAMS = (
 
 
 STATES_AT_ONCE = 16  # in one statement
+DROP_COMMITS = 64  # between two removals of samples that are not needed any more
 WRITE_STATES = {
     count: "INSERT INTO states (stream, n, labels, last_post, state) VALUES " + ", ".join(["(?, ?, ?, ?, ?)"] * count)
     + " ON CONFLICT (stream) DO UPDATE SET n = excluded.n, labels = excluded.labels, last_post = excluded.last_post,"
@@ -151,8 +158,11 @@ class Store:
 
     def streams(self) -> Iterator[StoredStream]:
         """Yield every stream."""
-        for row in self.read(STREAMS):
-            yield StoredStream(*row)
+        return stored_streams(self.read)
+
+    def last_commit(self) -> int:
+        """Return the number of the last commit that wrote samples."""
+        return self.read("SELECT max(number) FROM samples")[0][0] or 0
 
     def receipts(self) -> Iterator[tuple[int, str, str, Any]]:
         """Yield what was counted: the stream, a field of `Receipts`, and a key and its value there."""
@@ -167,7 +177,8 @@ class Store:
         """Return the last moment the file knows of, in seconds since 1970."""
         point = self.read("SELECT max(t) FROM history")[0][0]
         post = self.read("SELECT max(last_post) FROM states")[0][0]
-        return max((point or 0) / 1000, post or 0.0)
+        logged = logged_in(self.read("SELECT number, posts FROM samples ORDER BY number DESC LIMIT 1"))
+        return max((point or 0) / 1000, post or 0.0, *(each.last_post for each in logged))
 
     # what the server writes
 
@@ -190,10 +201,15 @@ class Store:
             write_events(db, stream, alarms)
             db.execute("DELETE FROM streams WHERE id = ?", (stream,))
 
-    def write(self, changes: Sequence[Change]) -> None:
-        """Commit the changes of several streams together."""
+    def write(self, changes: Sequence[Change], number: int, needed: int) -> None:
+        """Commit the changes of several streams together, as commit `number`; samples before `needed` can go."""
         with self.transaction() as db:
-            write_states(db, changes)
+            write_states(db, [c for c in changes if c.state is not None])
+            samples = [tuple(c.samples) for c in changes if c.samples is not None]
+            if samples:
+                db.execute("INSERT INTO samples VALUES (?, ?)", (number, msgpack.packb(samples)))
+            if number % DROP_COMMITS == 0:
+                db.execute("DELETE FROM samples WHERE number < ?", (needed,))
             changes = [c for c in changes if c.pending is not NOTHING]
             for c in changes:
                 begin_versions(db, c.stream, c.pending.versions)
@@ -258,6 +274,31 @@ class Store:
             with suppress(FileNotFoundError):
                 sizes[part] = os.stat(f"{self.path}{ending}").st_size
         return sizes
+
+
+def logged_in(rows: Sequence[tuple[int, bytes]]) -> Iterator[Logged]:
+    """Yield the samples of commits (number, posts) in order; those that cannot be read are logged and left out."""
+    for number, posts in rows:
+        try:
+            logged = [Logged(*each) for each in msgpack.unpackb(posts)]
+        except Exception as error:  # damaged bytes may be anything
+            log.error("the samples of commit %d cannot be read (%s)", number, type(error).__name__)
+        else:
+            yield from logged
+
+
+def stored_streams(read: Callable[[str], Sequence[Any]]) -> Iterator[StoredStream]:
+    """Yield every stream of a file that `read` queries, with the samples that are to be learned again."""
+    logged = defaultdict(list)
+    for each in logged_in(read("SELECT number, posts FROM samples ORDER BY number")):
+        logged[each.stream, each.since].append(each)
+    for row in read(STREAMS):
+        stored = StoredStream(*row)
+        later = [each for each in logged[stored.id, stored.version_since] if each.n > stored.n]
+        if later:
+            last = later[-1]
+            stored = replace(stored, n=last.n, last_post=max(last.last_post, stored.last_post), samples=tuple(later))
+        yield stored
 
 
 def write_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:

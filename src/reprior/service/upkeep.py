@@ -12,7 +12,7 @@ from reprior._check import fail
 from reprior.service.database import APPLICATION, as_input_error, claim, connect, make_private
 from reprior.service.definition import StreamDefinition
 from reprior.service.served import restored
-from reprior.service.store import STREAMS, StoredStream
+from reprior.service.store import StoredStream, stored_streams
 
 BESIDE = ("-wal", "-shm")  # what SQLite keeps beside a file
 TABLES = ("streams", "offsets", "history", "alarms", "outbox")  # whose rows are counted
@@ -40,8 +40,8 @@ def check(path: Path) -> FileReport:
             for table, _, parent, _ in db.execute("PRAGMA foreign_key_check"):
                 problems.append(f"A row of {table} belongs to none of {parent}.")
             definitions: dict[bytes, StreamDefinition] = {}
-            for row in db.execute(STREAMS):
-                problems += problems_of(db, StoredStream(*row), definitions)
+            for stored in stored_streams(lambda sql: db.execute(sql).fetchall()):
+                problems += problems_of(db, stored, definitions)
             rows = {table: int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in TABLES}
             return FileReport(problems, rows)
         except sqlite3.DatabaseError as error:

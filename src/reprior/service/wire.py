@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -178,6 +179,7 @@ def answer(value: dict[str, Any], status: int = 200, *, packed: bool = False) ->
     return Response(json_bytes(value), status, media_type="application/json")
 
 
+@lru_cache(maxsize=1_000)  # clients send few different ones
 def wants_msgpack(accept: str, kind: str) -> bool:
     """Return whether the answer is to be msgpack: as the header Accept asks, or else as the body came."""
     return any(name in accept for name in MSGPACK) or (kind in MSGPACK and "json" not in accept)
