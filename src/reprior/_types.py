@@ -99,8 +99,9 @@ class MomentReference:
 class ClassifierError:
     """What held-out samples show about a classifier, class by class, once the samples themselves are gone.
 
-    A predicted probability contains the part `information` (K,) of what a label contains about the share of its class,
-    at equal shares: 1 for a classifier that is always right and sure, 0 if it contains nothing.
+    `information` (K,) is the variance of an estimated share from labels, over its variance from predicted probabilities
+    of the same number of samples, at equal shares: 1 for a classifier that is always right and sure, near 0 for one that
+    guesses.
     """
 
     heldout: Vector  # (K,), number of samples

@@ -47,8 +47,8 @@ def test_a_label_moves_weights_and_biases_as_the_formulas_say(problem) -> None:
     kept = 1 - method.settings.label_sharing
     np.testing.assert_allclose(part["corrections"], kept * weights + (1 - kept) * start, rtol=1e-9)
     np.testing.assert_allclose(part["curvature"], np.stack([row * (1 - row)] * 2), atol=2e-12)
-    np.testing.assert_allclose(part["product"], np.stack([np.eye(5)[y] - row] * 2), rtol=1e-9)
-    biases = part["product"] / (part["curvature"] + 1)  # a ridge of one
+    np.testing.assert_allclose(part["newton_sum"], np.stack([np.eye(5)[y] - row] * 2), rtol=1e-9)
+    biases = part["newton_sum"] / (part["curvature"] + 1)  # a ridge of one
     expected = part["corrections"] @ np.stack([0 * row, log_shift, *biases])
     np.testing.assert_allclose(np.log(weights_of(method, state, prior)), expected, rtol=1e-9)
 

@@ -14,7 +14,7 @@ from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, su
 from reprior.pipelines.fit import pipeline
 from reprior.pipelines.mismatch import label_mismatch
 from reprior.pipelines.select import select
-from reprior.pipelines.source import carried_prior, pooled_prior, tilt_of
+from reprior.pipelines.source import implied_prior, pooled_prior, tilt_of
 
 
 def outputs(n, prior, *, sharpen=1.0, seed=0, carried=None):
@@ -54,10 +54,10 @@ def test_a_free_bias_carries_the_held_out_mix_and_one_held_back_what_training_ga
     rows = rng.dirichlet([6.0, 3.0, 0.03], 500)  # two classes of which rows say much, and one of which they say little
     counts = np.array([300.0, 300.0, 30.0])
     mean, pooled = rows.mean(axis=0), pooled_prior(rows, counts)
-    np.testing.assert_allclose(carried_prior(rows, counts, ridge=1e-9), mean, rtol=1e-6)
+    np.testing.assert_allclose(implied_prior(rows, counts, ridge=1e-9), mean, rtol=1e-6)
     constant = np.tile(mean, (500, 1))  # outputs that do not vary carry their mean, whatever the counts
-    np.testing.assert_allclose(carried_prior(constant, counts, ridge=1e12), mean, rtol=1e-6)
-    found = carried_prior(rows, counts, ridge=10.0)
+    np.testing.assert_allclose(implied_prior(constant, counts, ridge=1e12), mean, rtol=1e-6)
+    found = implied_prior(rows, counts, ridge=10.0)
     np.testing.assert_allclose(found[0] / found[1], mean[0] / mean[1], rtol=0.1)
     near = (found[2] - mean[2]) / (pooled[2] - mean[2])  # of the way to the pooled one
     assert 0.3 < near < 1
@@ -70,8 +70,8 @@ def test_outputs_whose_biases_are_found_to_be_none_carry_the_training_counts():
     z[np.arange(1000), rng.integers(100, size=1000)] += 2.0
     rows = softmax(2.0 * z)
     pooled = pooled_prior(rows, counts)
-    np.testing.assert_allclose(carried_prior(rows, counts, ridge=1e6), pooled, rtol=0.01)
-    assert np.abs(np.log(carried_prior(rows, counts, ridge=10.0) / pooled)).max() > 0.05
+    np.testing.assert_allclose(implied_prior(rows, counts, ridge=1e6), pooled, rtol=0.01)
+    assert np.abs(np.log(implied_prior(rows, counts, ridge=10.0) / pooled)).max() > 0.05
 
 
 def test_held_out_rows_of_another_mix_than_the_counts_are_put_back_to_it():

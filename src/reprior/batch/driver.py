@@ -44,8 +44,8 @@ class Step:
 class Linear:
     """An M-step linear in the counts n (K,): π ∝ max(α + gain·n + add, floor), `add` and `floor` for each row too.
 
-    α starts as keep·π and is then keep·π, or with a `surrogate` c the c·π/max π of eq. 15. A share of no more than
-    `least` is 0: a dying class would make denormal products, ten times as slow.
+    α = keep·π; with a `surrogate` c, it is c·π/max π after the first step ([hu2025], eq. 15). A share of no more than
+    `min_share` is 0: a dying class would make denormal products, ten times as slow.
     """
 
     keep: float = 0.0
@@ -53,7 +53,7 @@ class Linear:
     add: float = 0.0
     add_a_row: float = 0.0
     floor_a_row: float = 0.0
-    least: float = 0.0
+    min_share: float = 0.0
     surrogate: float = 0.0
 
     def __call__(self, stats: Counts, step: Step) -> Step:
@@ -61,7 +61,7 @@ class Linear:
         raised = alpha + self.gain * stats.counts + (self.add + self.add_a_row * stats.n)
         prior = np.maximum(raised, self.floor_a_row * stats.n)
         prior /= prior.sum()
-        return self.at(np.where(prior > self.least, prior, 0.0))
+        return self.at(np.where(prior > self.min_share, prior, 0.0))
 
     def at(self, prior: Vector) -> Step:
         """Return the step that stands at a prior."""
@@ -79,7 +79,7 @@ class Linear:
         at, inverse = np.zeros((2, width(k)))
         at[:k], inverse[:k] = prior, 1.0 / source.prior
         options = np.array(
-            [self.keep, self.gain, self.add + self.add_a_row * n, self.floor_a_row * n, self.least, self.surrogate]
+            [self.keep, self.gain, self.add + self.add_a_row * n, self.floor_a_row * n, self.min_share, self.surrogate]
         )
         if loops.em(target.array, inverse, at, options, n_iter) == reference.REFUSED:  # a type or order it cannot read
             return None

@@ -75,7 +75,7 @@ def fmapls(
         m_step = printed(k, 2.0 * n if isinstance(c, str) else float(c), variant, climb)
         first = np.ones(k) if first is None else first
     else:
-        pace = min(1.0, np.sqrt(n / k) / n_iter)  # of plain EM: n_iter steps amount to √(N/K) of it
+        pace = min(1.0, np.sqrt(n / k) / n_iter)  # fraction of an EM step per iteration: √(N/K) EM steps in all
         # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
         m_step = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
     tol = NEWTON_TOLERANCE if update == "newton" else 0.0

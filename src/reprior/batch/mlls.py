@@ -10,7 +10,7 @@ from reprior.batch.driver import Linear, ModelSpread, Step, checked_inputs, driv
 from reprior.batch.solve import maximize
 from reprior.estimates.estimate import PriorEstimate
 
-M_STEP = Linear(least=1e-200)  # π ← n/N
+M_STEP = Linear(min_share=1e-200)  # π ← n/N
 
 
 def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = None, tol: float = 1e-8) -> PriorEstimate:

@@ -91,8 +91,7 @@ def estimate(
     check_options(function, options, name)
     if labels is None and label_weights is None:
         return function(source, proba, **options)
-    # samples chosen by their predictions mislead no method that sees the predictions of all. Label weights correct for
-    # the classifier error, in methods that have one. A method of the user's sees labelled samples as certain ones
+    # Methods without a classifier-error model count labels as exact and ignore label weights.
     parameters = signature(function).parameters
     training, target = check_inputs(source, proba, "estimate")
     target = labelled(target, labels, training, "estimate", label_weights)

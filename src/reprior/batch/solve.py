@@ -28,7 +28,7 @@ CLIMB_PASSES, CLIMB_NUMBERS = 26, 100_000  # passes of the kernel at least, and 
 IN_MEMORY = 4_000_000  # numbers in rows that are held in memory: all, or a sample to begin with
 SAMPLE_PSEUDO_ROWS = 0.5  # added to each class of a sample's optimum, which has too little of rare classes
 SAMPLE_TOLERANCE = 1e-5  # duality gap at which the optimum of a sample is near enough to begin with
-MIN_PROGRESS = 0.1  # part of the duality gap that a Newton step may leave before the Hessian is computed again
+MAX_GAP_LEFT = 0.1  # part of the duality gap; if a Newton step leaves more, the Hessian is computed again
 PIVOTS = 60  # exchanges of classes at most, until the signs of all are right
 
 
@@ -123,7 +123,7 @@ def newton(target: Blocks, source_prior: Vector, start: Optimum, *, tol: float, 
         if trial.value < point.value and (trial.value < point.value - 1e-12 or trial.gap >= point.gap):
             damping = max(100 * damping, 1e-8)
             continue
-        slow = trial.gap > MIN_PROGRESS * point.gap  # the Hessian is out of date
+        slow = trial.gap > MAX_GAP_LEFT * point.gap  # the Hessian is out of date
         hessian = None if slow else updated(hessian, trial.prior - point.prior, point.gradient - trial.gradient)
         point, damping = trial, max(damping / 10, 1e-12)
     return Optimum(point, passes, hessian)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 # held-out samples that a summary keeps: of each class at least, of all classes at most
 MIN_KEPT_PER_CLASS, MAX_KEPT = 100, 1 << 16
 PRIOR_DRAWS = 5  # class shares within the estimate's uncertainty, to see what an error of the weights costs
-# of that cost: all of it if the estimate scattered around the truth, none if the truth does around the estimate
+# Part of the mean coverage loss over PRIOR_DRAWS that is added to the level. It would be 1 if the estimate scattered
+# around the truth, and 0 if the truth scattered around the estimate
 CHARGED = 0.5
 TIED = 1e-6  # relative difference of probabilities that is rounding: a class at its cutoff is in the set
 

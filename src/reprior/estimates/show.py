@@ -111,7 +111,10 @@ def stopped(acts: Acts | None) -> str:
 
 
 def prior_log_likelihood(estimate: PriorEstimate) -> float | None:
-    """Return the log-likelihood of the prior; None if that is not the prior under label shift which was fitted."""
+    """Return the log-likelihood of the prior; None if less than half of the correction is applied.
+
+    `prior` is then the mean prediction.
+    """
     return None if stopped(estimate.acts) else float(estimate.log_likelihood)
 
 

@@ -139,10 +139,10 @@ def with_labels(
 
 
 def shrunk_prior(estimate: PriorEstimate, base: Vector, shares: Vector, no_bias: float) -> Vector:
-    """Return the prior (K,) of the population whose samples have these `shares` (K,) by labels.
+    """Return the prior (K,) of the population after labels of samples with these `shares` (K,).
 
-    If labels show no bias, the shares are shrunk towards the prior without shift, `base` (K,), by the same factor as in
-    the estimate without labels.
+    The shares are shrunk towards the prior without shift, `base` (K,), by the factor of the estimate without labels.
+    This factor is reduced by the probability that labels show a bias, 1 − `no_bias`.
     """
     direction = base / base.sum() - estimate.shares
     shrinkage = float((estimate.prior - estimate.shares) @ direction) / max(float(direction @ direction), 1e-12)

@@ -22,7 +22,7 @@ from reprior.model.acting import equal_mixture, scaled_weights
 from reprior.model.ebls import ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
 from reprior.model.interval import Moments, Posterior, PosteriorSpread, posterior_of
-from reprior.model.population import Scatter, information, scatter_of, unlikeness
+from reprior.model.population import Scatter, scatter_of, share_slope, unlikeness
 from reprior.model.samples import base_factor
 from reprior.model.settings import DEFAULT, Settings
 from reprior.rows.blocks import ArrayBlocks, check_inputs
@@ -168,17 +168,17 @@ def fit_pooled_groups(
     scatter = scatter_of(common_counts.observed, common_counts.squares, n)
     mean = np.maximum(common_counts.observed.sum(axis=0) / n.sum(), MIN_MEAN)
     common = Common(weights, mean, whole.prior, scatter.concentration, heldout)
-    odd = np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > settings.stands_out)
-    no_shift = np.zeros(len(n))
+    outlying = np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > settings.stands_out)
+    log_ratio_unshifted = np.zeros(len(n))
     if (unshifted != 1).any():
-        no_shift = GroupCounts(*rows.map_groups(lambda some: some.counts(unshifted))).log_ratio
-    fitted = fit_with(common, scatter, rows, whole, no_shift, settings)
-    if len(odd):
+        log_ratio_unshifted = GroupCounts(*rows.map_groups(lambda some: some.counts(unshifted))).log_ratio
+    fitted = fit_with(common, scatter, rows, whole, log_ratio_unshifted, settings)
+    if len(outlying):
         loose = replace(common, concentration=1.0)  # one sample of the common prior: others show little about these
-        alone = fit_with(loose, scatter, rows, whole, no_shift, settings, alone=True)
-        for array, own in zip(fitted, alone, strict=True):
-            array[odd] = own[odd]
-    stand_out = tuple(names[g] for g in odd)
+        refitted = fit_with(loose, scatter, rows, whole, log_ratio_unshifted, settings, own_variance_only=True)
+        for array, own in zip(fitted, refitted, strict=True):
+            array[outlying] = own[outlying]
+    stand_out = tuple(names[g] for g in outlying)
     population = Population(whole.prior, scatter.concentration, stand_out, len(names), int(n.sum()), training.classes,
                             alike(scatter, settings) < UNCLEAR[0] or len(stand_out) > 0)  # fmt: skip
     of_log = np.log1p(fitted.prior_variance / np.maximum(fitted.prior, MIN_MEAN) ** 2)  # if the prior were log-normal
@@ -192,41 +192,44 @@ def fit_pooled_groups(
 
 
 def fit_with(
-    common: Common, scatter: Scatter, rows: Grouped, whole: PriorEstimate, no_shift: Vector, settings: Settings, *,
-    alone: bool = False,
+    common: Common, scatter: Scatter, rows: Grouped, whole: PriorEstimate, log_ratio_unshifted: Vector,
+    settings: Settings, *, own_variance_only: bool = False,
 ) -> FittedGroups:  # fmt: skip
-    """Return all groups fitted with the concentration of `common`; `no_shift` (G,) is Σ log r without shift.
+    """Return all groups fitted with the concentration of `common`. `log_ratio_unshifted` (G,) is Σ log r without shift.
 
-    If `alone`, groups are known to differ, and variances follow from the samples of each group only.
+    If `own_variance_only`, groups are known to differ, and variances follow from the samples of each group only.
     """
     n = rows.sizes.astype(np.float64)
     fit, centre = GroupFit(*rows.map_groups(lambda some: fit_groups(some, common))), common
-    if alone:
+    if own_variance_only:
         centre = replace(common, mean=np.maximum(fit.observed / n[:, None], MIN_MEAN))
-        scatter = replace(scatter, gain=np.inf, information=information(fit.observed, fit.squares, n[:, None]))
+        scatter = replace(scatter, gain=np.inf, share_slope=share_slope(fit.observed, fit.squares, n[:, None]))
     about = {of: add_common_error(whole, of, x) for of, x in group_moments(centre, scatter, fit, n).items()}
+    relative = fit._replace(log_ratio=fit.log_ratio - log_ratio_unshifted)
     return FittedGroups(
         common.weights * fit.ratios, about["shares"].mean, about["shares"].variance, about["prior"].mean,
         about["prior"].variance, fit.log_ratio, fit.change,
-        shift_probability(common, scatter, fit._replace(log_ratio=fit.log_ratio - no_shift), n, whole, settings),
+        shift_probability(common, scatter, relative, n, whole, settings),
     )  # fmt: skip
 
 
 def group_moments(common: Common, scatter: Scatter, fit: GroupFit, n: Vector) -> dict[str, Moments]:
     """Return what is known about "shares" and "prior" of groups (G, K), given the common weights.
 
-    A class against all others has the information I. With N the effective samples of a group and b = N/(c + N), its
-    log v has the variance (m + (1 − m)/(1 − b(1 − I)))/((c + N) m). The shares of the samples at hand vary with v only
-    as far as samples are ambiguous. Groups may scatter further than estimated: the standard error `intraclass_se` of
-    1/(c + 1), times the squared weight (c/(c + N))² of the common prior, adds to the variance of the prior.
+    Let N be the effective samples of a group, and I the `share_slope`. For one class against the others, N samples
+    inform like N·I labels, so Var(log v) = 1/(c + N) + (1 − m)/(m(c + N·I)). The prior has the Dirichlet variance
+    p(1 − p)/(c + N + 1), times Var(log v) over its value at I = 1. The shares of these samples move with v only by the
+    lost information 1 − I. Groups may scatter further than estimated: the standard error `intraclass_se` of 1/(c + 1),
+    times the squared weight (c/(c + N))² of the common prior, adds to the variance of the prior.
     """
     c, n = common.concentration, n[:, None]
-    effective, ambiguity = common.effective(n), 1 - scatter.information
+    effective, lost_information = common.effective(n), 1 - scatter.share_slope
     shares, prior = fit.observed / n, c * common.prior + effective / n * fit.observed
     prior /= prior.sum(axis=1, keepdims=True)
-    ambiguous = (1 - common.mean) / (1 - effective / (c + effective) * ambiguity)
-    of_prior = (common.mean + ambiguous) / (c + effective + 1) + (c / (c + effective)) ** 2 * scatter.intraclass_se
-    of_shares = prior * ambiguous * ambiguity**2 / (c + effective) + (fit.observed - fit.squares) / n**2
+    scaled_complement = (1 - common.mean) / (1 - effective / (c + effective) * lost_information)
+    scatter_error = (c / (c + effective)) ** 2 * scatter.intraclass_se
+    of_prior = (common.mean + scaled_complement) / (c + effective + 1) + scatter_error
+    of_shares = prior * scaled_complement * lost_information**2 / (c + effective) + (fit.observed - fit.squares) / n**2
     of_prior = prior * (1 - prior) * np.minimum(of_prior, 1)
     return {"shares": Moments(shares, of_shares), "prior": Moments(prior, of_prior)}
 
@@ -237,9 +240,9 @@ def add_common_error(whole: PriorEstimate, of: str, own: Moments) -> Moments:
     Groups have that error in common. For each class it is scaled by p(1 − p) of the group over that of all samples.
     """
     about, estimate = getattr(posterior_of(whole), of), getattr(whole, of)
-    error, most = about.variance + (about.mean - estimate) ** 2, own.mean * (1 - own.mean)
-    share = np.minimum(most / np.maximum(estimate * (1 - estimate), 1e-9), 1)
-    return Moments(own.mean, np.minimum(own.variance + error * share, most))
+    error, max_variance = about.variance + (about.mean - estimate) ** 2, own.mean * (1 - own.mean)
+    scale = np.minimum(max_variance / np.maximum(estimate * (1 - estimate), 1e-9), 1)
+    return Moments(own.mean, np.minimum(own.variance + error * scale, max_variance))
 
 
 def alike(scatter: Scatter, settings: Settings) -> float:
@@ -259,6 +262,7 @@ def shift_probability(
     odds, c, effective = settings.no_shift / (1 - settings.no_shift), common.concentration, common.effective(n)
     size, factor = c * common.mean, effective / n
     evidence = factor * (fit.log_ratio - n * np.log(whole.source.prior @ whole.weights)) + np.log(fit.ratios) @ size
+    # shares sum to 1, so one direction, which has the precision c, is not free
     evidence -= 0.5 * (np.log1p(factor[:, None] * fit.squares / size).sum(axis=1) - np.log1p(effective / c))
     own = 1 / (1 + odds * np.exp(-np.clip(evidence, -700, 700)))
     p_alike = alike(scatter, settings)

@@ -174,7 +174,8 @@ def log_evidence(laws: Explanations, mean: Vector, variance: Vector, n: float, p
     """Return log P(moments | nothing or label shift) − log P(moments | something else).
 
     `mean` and `variance` (D,) are those of the directed moments of `n` target samples, and `prior` (K,) is the
-    estimated class prior of the target.
+    estimated class prior of the target. All laws of a shift have the noise at this prior, the best guess of π. With the
+    noise at the mean of each law, less real drift was found.
     """
     reference, base = laws.reference, laws.base
     moved = prior - base

@@ -45,7 +45,7 @@ class LabelledRows:
 def labelled_rows(proba: Matrix, y: Labels, weights: Vector | None = None) -> LabelledRows:
     """Return labelled samples. Weights (m,) of chosen samples are scaled to their effective sample size.
 
-    A label may be wrong, so one alone proves little. m labels count as m²/(m + 1), as if another one had no class.
+    Each of m labels counts m/(m + 1), so one wrong label cannot decide.
     """
     counts = np.ones(len(y)) if weights is None else weights * (weights.sum() / (weights @ weights))
     counts = counts * (counts.sum() / (counts.sum() + 1))

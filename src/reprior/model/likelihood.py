@@ -52,15 +52,15 @@ def class_counts(samples: TwoSamples, weights: Matrix) -> tuple[Matrix, Matrix]:
         expected += (rho * counts[:, None] / (1 + rho * (rows @ single.T))).T @ rows  # Σ P g/r, by eq. 1
     if not rho:
         expected += len(samples.target) * samples.source_prior
-    return observed * samples.target_weight, expected * samples.target_weight
+    return observed * samples.likelihood_power, expected * samples.likelihood_power
 
 
 def extrapolated(at: Matrix, first: Matrix, second: Matrix) -> Matrix:
-    """Return where two EM steps, from `at` (C, K) to `first` and to `second`, lead by squared extrapolation."""
-    change, bend = first - at, second - 2 * first + at
-    length = np.sqrt((change**2).sum(axis=1) / np.maximum((bend**2).sum(axis=1), 1e-30))
+    """Return where two EM steps, from `at` (C, K) to `first` and `second`, lead: SQUAREM, scheme S3 [varadhan2008]."""
+    change, second_difference = first - at, second - 2 * first + at
+    length = np.sqrt((change**2).sum(axis=1) / np.maximum((second_difference**2).sum(axis=1), 1e-30))
     length = np.clip(length, 1, MAX_STEP)[:, None]  # 1 is the second step itself
-    return np.asarray(at + 2 * length * change + length**2 * bend)
+    return np.asarray(at + 2 * length * change + length**2 * second_difference)
 
 
 def bounded(log_weights: Matrix) -> Matrix:
@@ -90,16 +90,17 @@ def fit_weights(samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, 
     return WeightFit(np.exp(second), steps, converged)
 
 
-def information(samples: TwoSamples, weights: Vector) -> Matrix:
-    """Return the information (K, K) about log w: Σ (1 − P) p pᵀ over target samples, p = w g / r.
+def fisher_information(samples: TwoSamples, weights: Vector) -> Matrix:
+    """Return the expected information (K, K) about log w: Σ P (1 − P) p pᵀ over both samples, with p = w g / r.
 
-    Above DENSE_CLASSES classes only its diagonal (K,) is returned.
+    It is estimated by Σ (1 − P) p pᵀ over target samples, because they are the part P of both. Above DENSE_CLASSES
+    classes only its diagonal (K,) is returned.
     """
     r = density_ratio(samples.target, weights)
     p = samples.target * (1 / (r * np.sqrt(1 + samples.ratio * r))).astype(np.float32)[:, None]
     if len(weights) > DENSE_CLASSES:
-        return np.asarray(samples.target_weight * weights**2 * np.einsum("ij,ij->j", p, p))
-    return np.asarray(samples.target_weight * np.outer(weights, weights) * (p.T @ p))
+        return np.asarray(samples.likelihood_power * weights**2 * np.einsum("ij,ij->j", p, p))
+    return np.asarray(samples.likelihood_power * np.outer(weights, weights) * (p.T @ p))
 
 
 def log_likelihood(samples: TwoSamples, weights: Vector) -> float:
@@ -110,4 +111,4 @@ def log_likelihood(samples: TwoSamples, weights: Vector) -> float:
         value -= float(samples.heldout_weights @ np.log1p(rho * density_ratio(samples.heldout, weights)))  # log(1 − P)
     else:
         value -= len(samples.target) * float(samples.source_prior @ weights - 1)
-    return samples.target_weight * value
+    return samples.likelihood_power * value

@@ -24,7 +24,7 @@ class Scatter:
     correlation 1/(c + 1), and the log likelihood `gain` over groups that do not differ.
 
     Mean corrected probabilities have the variance `within` (K,) for one sample and `between` (K,) groups. If the share
-    of a class differs by 1, its mean corrected probability differs by `information` (K,).
+    of a class differs by 1, its mean corrected probability differs by `share_slope` (K,).
     """
 
     concentration: float
@@ -32,13 +32,14 @@ class Scatter:
     gain: float
     within: Vector
     between: Vector
-    information: Vector
+    share_slope: Vector
 
 
-def information(p: Matrix, squares: Matrix, n: Any) -> Vector:
-    """Return how far the mean of p_k moves with the share of class k, from sums of p and p² (..., K) over n samples.
+def share_slope(p: Matrix, squares: Matrix, n: Any) -> Vector:
+    """Return the derivative of the mean of p_k by the share of class k, from sums of p and p² (..., K) over n samples.
 
     With m the mean of p_k over all samples and a = Σ p_k² / Σ p_k that over samples of class k, it is (a − m)/(1 − m).
+    That equals Var(p_k)/(m(1 − m)), the information about the share relative to labels.
     """
     mean = p / n
     return np.asarray(np.clip((squares / np.maximum(p, 1e-300) - mean) / np.maximum(1 - mean, 1e-12), 0, 1))
@@ -47,7 +48,7 @@ def information(p: Matrix, squares: Matrix, n: Any) -> Vector:
 def scatter_of(p: Matrix, squares: Matrix, n: Vector) -> Scatter:
     """Return how far groups scatter, by an analysis of variance of the sums of p and of p² (G, K) over n (G,) samples.
 
-    With m the mean of p_k over all samples and I its `information`, the mean of p_k over n samples of a group has the
+    With m the mean of p_k over all samples and I its `share_slope`, the mean of p_k over n samples of a group has the
     variance within/n + I² m(1 − m)/(c + 1), and its sum of squares over groups a gamma likelihood. 1/(c + 1) is
     averaged over a grid of c by this likelihood. Shares add up to 1, so K classes count as K − 1.
     """
@@ -58,7 +59,7 @@ def scatter_of(p: Matrix, squares: Matrix, n: Vector) -> Scatter:
     between_square = n @ (means - mean) ** 2 / max(freedom, 1)
     mean_group_size = (n.sum() - (n**2).sum() / n.sum()) / max(len(n) - 1, 1)
     intraclass = np.append(1 / (CONCENTRATIONS + 1), 0.0)  # the last: groups do not differ
-    of_class = information(total, squares.sum(axis=0), total.sum())
+    of_class = share_slope(total, squares.sum(axis=0), total.sum())
     unit = of_class**2 * mean * (1 - mean)
     expected = within + mean_group_size * intraclass[:, None] * unit
     log_likelihood = -0.5 * freedom * (k - 1) / k * (np.log(expected) + between_square / expected).sum(axis=1)

@@ -21,7 +21,9 @@ class TwoSamples:
 
     Rows are scaled so that the density ratio of target to held-out samples is r(x) = row @ weights; they sum to 1 if
     every class has held-out samples. `heldout` (n, K) count `heldout_weights` (n,) each; n = 0 if there are training
-    counts alone. `target` (N, K) are used without labels and count `target_weight` each.
+    counts alone. `target` (N, K) are used without labels.
+    `likelihood_power` is the power of the whole likelihood: (n − 1)/n for n target samples, smaller without held-out
+    samples.
     `source_prior` (K,) is the class prior for which all weights are 1, `smoothed_prior` (K,) the same with less noise.
     `ratio` is ρ, target samples per held-out sample; 0 without held-out samples.
     """
@@ -29,7 +31,7 @@ class TwoSamples:
     heldout: Matrix
     heldout_weights: Vector
     target: Matrix
-    target_weight: float
+    likelihood_power: float
     source_prior: Vector
     smoothed_prior: Vector
     ratio: float
@@ -59,12 +61,11 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
         prior = np.maximum(heldout.sum(axis=0, dtype=np.float64), settings.pseudo_count) / len(heldout)
         smoothed_prior = smoothed(prior, heldout, settings.pseudo_count)
     sample = density_rows(some_rows(target, n, kept), factor, missing)
-    # each sample is corrected by the other n − 1: one that corrected itself would count twice
-    target_weight = (n - 1) / n
+    likelihood_power = (n - 1) / n  # a sample that counted in its own correction would count twice
     if not len(heldout_y):  # nothing has checked the probabilities
-        target_weight /= 1 + len(sample) / (settings.counts_worth * k)
+        likelihood_power /= 1 + len(sample) / (settings.counts_worth * k)
     ratio = len(sample) / float(weights.sum()) if len(heldout_y) else 0.0
-    return TwoSamples(heldout, weights, sample, target_weight, prior, smoothed_prior, ratio)
+    return TwoSamples(heldout, weights, sample, likelihood_power, prior, smoothed_prior, ratio)
 
 
 def smoothed(prior: Vector, heldout: Matrix, pseudo_count: float) -> Vector:

@@ -20,10 +20,11 @@ class Settings:
         Labels that the samples must be worth (`effective_labels`) for that probability to be half of `even_shift`.
         Samples that tell little cannot show equal shares, and a bet on them would change tiny batches.
     sizes : tuple of float, increasing
-        Sizes of shift to average over, in samples per class: the shape of the gamma prior of a class weight. Size 100
-        keeps weights within about 10 % of their mean, size 1 within a factor of about 3. Intervals assume the first.
+        Shapes of the gamma prior of a class weight, which are averaged over; a larger shape allows smaller shifts only.
+        Shape 100 keeps weights within about 10 % of their mean, shape 1 within a factor of about 3. Intervals assume
+        the first.
     odd_size : float
-        The size for odd classes, which are absent or dominant. They are looked for if `odd_share` of the classes is
+        The shape for odd classes, which are absent or dominant. They are looked for if `odd_share` of the classes is
         more than one class.
     odd_share : float
         Expected share of odd classes, which also counts as the prior probability that there are any.

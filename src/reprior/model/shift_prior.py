@@ -13,7 +13,7 @@ import numpy as np
 
 from reprior._types import Matrix, Vector
 from reprior.model.interval import variances
-from reprior.model.likelihood import WeightFit, fit_weights, information, log_likelihood
+from reprior.model.likelihood import WeightFit, fisher_information, fit_weights, log_likelihood
 from reprior.model.samples import TwoSamples
 from reprior.model.settings import Settings
 
@@ -140,7 +140,7 @@ def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector) -> Hypothes
     """
     from scipy.special import gammaln
 
-    precision = information(samples, weights)
+    precision = fisher_information(samples, weights)  # at the mode, all other terms sum to `size` on the diagonal
     covariance: Matrix
     if precision.ndim == 1:
         precision = precision + prior.size
@@ -172,7 +172,8 @@ def fit_odd_classes(
 ) -> tuple[list[Hypothesis], list[WeightFit]]:
     """Return hypotheses around the centre of a loose one in which any class may be odd, and the fits behind them.
 
-    First all classes are odd. From that fit `find_odd` finds the odd classes for each size of usual classes.
+    First all classes are odd. From that fit `find_odd` finds the odd classes for each size of usual classes. The
+    expected log prior, given `is_odd`, is up to a constant a gamma density of averaged shape and rate.
     """
     centre, k = loose.prior.mean, len(loose.weights)
     chance = loose.prior.log_probability + float(np.log(settings.odd_share))
@@ -199,9 +200,10 @@ def fit_odd_classes(
 def find_odd(all_odd_fit: Hypothesis, usual_size: float, source_prior: Vector, settings: Settings) -> OddClasses:
     """Return which classes are odd, by EM on a mixture over classes, from the fit in which all are odd.
 
-    The fit is summarised as Poisson counts: observed ~ Poisson(w · expected). Usual classes keep their proportions to
-    each other; a common factor makes Σ ε_k w_k = 1. The penalty for that factor and for the share of odd classes is
-    half the logarithm of the information about each (BIC).
+    The fit is summarised as Poisson counts: observed ~ Poisson(w · expected). They follow from a gamma posterior of
+    each weight, of shape 1/Var(log w). Usual classes keep their proportions to each other; a common factor makes
+    Σ ε_k w_k = 1. The share of odd classes is a posterior mean under a Beta(1, 1/odd_share − 1) prior. The penalty for
+    the factor and for this share is half the logarithm of the information about each (BIC).
     """
     from scipy.special import expit
 
@@ -215,8 +217,8 @@ def find_odd(all_odd_fit: Hypothesis, usual_size: float, source_prior: Vector, s
         remaining_mass = max(1 - float((source_prior * is_odd) @ all_odd_fit.weights), 1e-3)
         factor = remaining_mass / max(float((source_prior * (1 - is_odd)) @ centre), 1e-3)
         share = float(is_odd.sum() + 1) / (len(centre) + 1 / settings.odd_share)
-    about_factor = (1 - is_odd) @ (usual_size * observed / (usual_size + observed))
-    bic_penalty = 0.5 * float(np.log(len(centre)) + np.log1p(about_factor))
+    factor_information = (1 - is_odd) @ (usual_size * observed / (usual_size + observed))
+    bic_penalty = 0.5 * float(np.log(len(centre)) + np.log1p(factor_information))
     return OddClasses(is_odd, share, usual_size, factor * centre, bic_penalty)
 
 

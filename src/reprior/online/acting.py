@@ -226,7 +226,7 @@ def log_shift(method: OnlineEbls, prior: Vector) -> Vector:
 def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Matrix:
     """Return the log class weights (N_CORRECTIONS, K) of each correction."""
     none = method.log_unshifted
-    biases = method.view(state, "product") / (
+    biases = method.view(state, "newton_sum") / (
         method.view(state, "curvature") + method.settings.model.bias_spreads[-1] ** -2
     )
     return np.stack([none, none + log_shift(method, prior), *(none + biases)])
@@ -235,7 +235,8 @@ def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Mat
 def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prior: Vector) -> None:
     """Weigh the corrections by how well they predict the label `y` of `row` (K,), then let both memories learn it.
 
-    The biases take a step of the logistic regression of labels on probabilities, with a diagonal second derivative.
+    The biases take a step of the logistic regression of labels on probabilities, with a diagonal second derivative. The
+    `newton_sum` is of curvature·bias + gradient; divided by curvature plus prior precision it is the bias.
     """
     each, settings = log_weights_of_each(method, state, prior), method.settings
     p = row * np.exp(each - each.max(axis=1, keepdims=True))
@@ -250,6 +251,6 @@ def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prio
     keep = 0.5 ** (1 / np.array(settings.label_memories))[:, None] if method.drift else 1.0
     biases, curvature, gradient = each[2:] - each[0], p[2:] * (1 - p[2:]) + 1e-12, -p[2:]
     gradient[:, y] += 1.0
-    for name, step in (("curvature", curvature), ("product", curvature * biases + gradient)):
+    for name, step in (("curvature", curvature), ("newton_sum", curvature * biases + gradient)):
         part = method.view(state, name)
         part[:] = keep * part + step

@@ -257,25 +257,27 @@ class Alarm(Saved):
         infinity if no rise is.
         """
         plan, rows = self.plan, self._reference("Alarm.smallest")
-        k, bold = len(plan.mean), len(BOLDNESS)
+        k, n_stream_bets = len(plan.mean), len(BOLDNESS)
         # Under a shift of class k by σ, from a share m to m + σ(1−m), a row with outputs p has the weight 1 + σ·x_k,
         # x_k = p_k/m_k − 1. So a bet on a class, which stays the same, gains G₀ + σ·G_k: solve for σ.
-        flat, tilted = np.zeros(len(plan.log_share) - bold), np.zeros((len(plan.log_share) - bold, k))
+        n_class_bets = len(plan.log_share) - n_stream_bets
+        gain_at_mean, gain_per_sigma = np.zeros(n_class_bets), np.zeros((n_class_bets, k))
         for (block,) in in_blocks(plan, rows):
-            gains, excess = log_bets(plan, block, plan.mean)[:, bold:], block / plan.mean - block.sum(axis=1)[:, None]
-            flat, tilted = flat + block.sum(axis=1) @ gains, tilted + gains.T @ excess
+            gains = log_bets(plan, block, plan.mean)[:, n_stream_bets:]
+            excess = block / plan.mean - block.sum(axis=1)[:, None]
+            gain_at_mean, gain_per_sigma = gain_at_mean + block.sum(axis=1) @ gains, gain_per_sigma + gains.T @ excess
         with np.errstate(divide="ignore", invalid="ignore"):
-            needed = np.maximum(-flat[:, None], 0.0) / tilted
+            needed = np.maximum(-gain_at_mean[:, None], 0.0) / gain_per_sigma
         ends = -plan.mean / (1 - plan.mean), np.ones(k)  # σ where the class is absent, and where it is alone
         smallest = []
         for end, sign in zip(ends, (-1.0, 1.0), strict=True):
-            fixed = np.where(sign * tilted > 0, np.abs(needed), math.inf).min(axis=0)
-            # the bets on the stream's prior follow the shift; what they gain has no such form, and grows with σ
+            fixed = np.where(sign * gain_per_sigma > 0, np.abs(needed), math.inf).min(axis=0)
+            # bets on the stream's prior follow the shift; their gain has no such form, but it grows with σ
             low, high = np.zeros(k), np.abs(end)
             for _ in range(16):
-                middle = (low + high) / 2
-                sees = bets.followers_gain(plan, rows, sign * middle)
-                low, high = np.where(sees, low, middle), np.where(sees, middle, high)
+                trial_sigma = (low + high) / 2
+                sees = bets.stream_bets_gain(plan, rows, sign * trial_sigma)
+                low, high = np.where(sees, low, trial_sigma), np.where(sees, trial_sigma, high)
             sigma = np.minimum(fixed, np.where(high < np.abs(end), high, math.inf))
             smallest.append(np.where(sigma < np.abs(end), 1 + sign * sigma * (1 - plan.mean) / plan.mean, math.inf))
         return np.where(np.isinf(smallest[0]), 0.0, np.maximum(smallest[0], 0.0)), smallest[1]

@@ -144,16 +144,19 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
     n = math.inf if rows is None else len(rows)
     mean = np.clip(mean, 1e-12, 1 - 1e-12)  # where the reference is all of one class, there is still a bet to make
     # α pays for the margins, a half for each kind of bet, and in mode "ever" first a half of it for the stakes
-    spare = alpha / 2 if mode == "ever" else alpha
-    low, high = (mean, mean) if rows is None else mean_bounds(mean, n, np.log(4 / (spare * class_shares(mean))))
-    # n·Σ (mean − truth)²/mean is about a weighted sum of χ², and it bounds what a bet in any direction gains by chance;
-    # 1/n and the quarter more are for classes with few rows, where it has a longer tail
+    margin_alpha = alpha / 2 if mode == "ever" else alpha
+    low, high = (mean, mean) if rows is None else mean_bounds(mean, n, np.log(4 / (margin_alpha * class_shares(mean))))
+    # n·Σ (mean − truth)²/mean bounds what a bet in any direction gains by chance. It is about a weighted sum of χ²,
+    # which is about (squared_norm/trace)·χ² with trace²/squared_norm degrees of freedom (Satterthwaite). 1/n and 1.25
+    # allow for the longer tail of few samples per class. In seven simulations with up to 100 classes, bounds meant to
+    # fail in 0.5 % failed in at most 0.9 %; without 1.25 in 1.6 %; without both in 37 %.
     c_squared = 0.0
     if rows is not None:
         x = (rows - mean) / np.sqrt(mean * (n - 1))
         gram = x.T @ x if len(mean) < n else x @ x.T  # the same trace and norm, by the smaller of the two
-        first, second = float(np.trace(gram)), float((gram**2).sum())
-        c_squared = second / first * float(chi2.isf(spare / 2, first**2 / second)) if first > 0 else 0.0
+        trace, squared_norm = float(np.trace(gram)), float((gram**2).sum())
+        if trace > 0:
+            c_squared = squared_norm / trace * float(chi2.isf(margin_alpha / 2, trace**2 / squared_norm))
     slope = slopes(mean)
     price = 1 + slope * (np.where(slope > 0, high, low) / mean - 1)
     threshold = 2 / alpha if mode == "ever" else run_length
@@ -217,14 +220,17 @@ def update(plan: Plan, state: BettingState, rows: Matrix, prior: Vector, times: 
     return BettingState(gain[-1], lowest[-1], *lowest_at(len(rows)), verdict, prior)
 
 
-def followers_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
-    """Return for each class (K,) whether a bet on a stream's prior gains once that class has shifted by σ (K,)."""
+def stream_bets_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
+    """Return for each class (K,) whether a bet on a stream's prior gains once that class has shifted by σ (K,).
+
+    If class k has shifted, the tilt is d_j = σ(1[j = k]/m_j − 1) with m the mean, and the margin √(Σ d²·spread).
+    """
     margin = np.sqrt(sigma**2 * (plan.spread / plan.mean**2 - 2 * plan.spread / plan.mean + plan.spread.sum()))
     growth = np.zeros((len(BOLDNESS), len(sigma)))
     for (block,) in in_blocks(plan, rows):
         moved = sigma * (block / plan.mean - block.sum(axis=1)[:, None])
-        for i, bold in enumerate(BOLDNESS):
-            won = np.log(np.maximum(1 + bold * moved, 1e-300) / (1 + bold * margin))
+        for i, boldness in enumerate(BOLDNESS):
+            won = np.log(np.maximum(1 + boldness * moved, 1e-300) / (1 + boldness * margin))
             growth[i] += ((block.sum(axis=1)[:, None] + moved) * won).sum(axis=0)
     return (growth > 0).any(axis=0)
 

@@ -36,7 +36,7 @@ from reprior.online.shared_start import start_sizes
 
 MIN_CLASSES = 10  # with fewer classes, memories are those of ten: 20 samples are the fewest that show a change
 MIN_NO_SHIFT = 1e-3  # probability of no shift that a new key starts from at least, so that it may be unlike the others
-BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "product")  # parts that end in zeros behind K classes
+BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "newton_sum")  # parts that end in zeros behind K classes
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class OnlineEbls:
 
     @cached_property
     def heldout_noise(self) -> float:
-        """By how much a sample that is held reduces the count of the next: t samples count as t/(1 + heldout_noise·t).
+        """h in t/(1 + h·t), the effective number of t samples.
 
         The variance of a share is v/(t·I) by t target samples and v(1/I − 1)/n by n held-out samples, whose labels are
-        known; v is that by one label. So heldout_noise = (1 − I)/n. Without held-out samples I is taken to be ½.
+        known; v is that by one label. So h = (1 − I)/n. Without held-out samples I is taken to be ½.
         """
         if self.error is None:
             return 0.5 / self.n_heldout
@@ -172,8 +172,8 @@ class OnlineEbls:
 
         A chain has one filter per memory, from fast to slow, each twice as probable as the one before, which keeps
         quiet streams steady. Then come two that forget nothing: one that restarts after a change and one that never
-        does. Both centres are equally probable. A slower filter restarts from the next faster one at odds against it of
-        its memory in samples.
+        does. Both centres are equally probable. A filter restarts from the next faster one when that one leads by
+        log(memory) in log-likelihood, or by log n if memory is endless or above n.
         """
         ladder = [(0.0, 0.0, 1.0)]  # memory, restarts, weight
         if self.drift:
@@ -220,12 +220,12 @@ class OnlineEbls:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
         faster one, and samples held; mean and precision (F, K) of their shares; sums of moments, of their squares and
         of probabilities in this window; log evidence, amplification and number of the tests; weights of the
-        corrections that labels change, and second derivatives and their products with the biases for two memories of
-        labels."""
+        corrections that labels change; and for two memories of labels the second derivatives and the `newton_sum` of
+        `update_by_label`."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
         return {"n": (), "no_shift": (), "weights": (f,), "behind": (f,), "held": (f,), "mean": (f, width),
                 "precision": (f, width), "moment_sums": (2, DIRECTIONS), "proba_sums": (width,), "tests": (3,),
-                "corrections": (N_CORRECTIONS,), "curvature": (2, width), "product": (2, width)}  # fmt: skip
+                "corrections": (N_CORRECTIONS,), "curvature": (2, width), "newton_sum": (2, width)}  # fmt: skip
 
     @cached_property
     def places(self) -> dict[str, slice]:
@@ -266,7 +266,7 @@ class OnlineEbls:
             np.abs(log_evidence) <= MAX_LOG_EVIDENCE, (amplification >= 1) & (amplification < 1e9),
             (n_tests >= 1) & (n_tests <= part["n"] + 1),
             corrections >= 0, (np.abs(corrections.sum(axis=-1) - 1) < 1e-6) | ~corrections.any(axis=-1),
-            (curvature >= 0) & (curvature < 1e16), np.abs(part["product"]) < 1e19,
+            (curvature >= 0) & (curvature < 1e16), np.abs(part["newton_sum"]) < 1e19,
             *(part[name][..., k:] == 0 for name in BY_CLASS),
         )  # fmt: skip
         return simplex(part["weights"]) and simplex(part["mean"][..., :k]) and all(np.all(x) for x in conditions)
@@ -318,10 +318,12 @@ class OnlineEbls:
         """Return the variances (F, K) of shares with the error of the classifier in them.
 
         The predictions of `count` = held·m samples of a class inform like labels = count/(1 + rarity·(1/I − 1)), with
-        I the information measured at equal shares; a rare class has less. The other samples are ambiguous, and only
-        the h held-out samples of the class show how to read them. So the log share has the variance
-        1/effective_labels = (1 + caution·(count − labels)/(h + pseudo_count))/labels. `extra_counts` are the
-        pseudo-counts that do not come from the held samples: from the filter's prior, labels and other keys.
+        I the information measured at equal shares, and rarity = √(label variance at equal shares / at share m). For two
+        normal classes 2 to 4 standard deviations apart, 1/I − 1 grows as this ratio to the power 0.4 to 0.6. The other
+        samples are ambiguous, and only the h held-out samples of the class show how to read them. So the log share has
+        the variance 1/effective_labels = (1 + caution·(count − labels)/(h + pseudo_count))/labels. `extra_counts` are
+        the pseudo-counts that do not come from the held samples: from the filter's prior, labels and other keys. They
+        are at least the filter's starting counts.
         """
         k, m, held = len(self.without_shift), part["mean"], part["held"][:, None]
         count, most = np.maximum(held * m, 1e-9), np.maximum(m * (1.0 - m), 1e-9)
@@ -355,7 +357,7 @@ class OnlineEbls:
         no_shift /= no_shift + (1.0 - float(part["no_shift"])) * weights.sum()
         part["no_shift"][...] = np.clip(no_shift, reference.LEAST_NO_SHIFT, 1.0 - reference.LEAST_NO_SHIFT)
         weights /= weights.sum()
-        count = 1.0 / (1.0 + self.heldout_noise * part["held"])[:, None] ** 2  # of a sample among those held
+        count = 1.0 / (1.0 + self.heldout_noise * part["held"])[:, None] ** 2  # derivative of t/(1 + h·t)
         mass = precision * mean - count * r
         mass[:, y] += 1.0
         precision += 1.0 - count * (r * r).sum(axis=1)[:, None]

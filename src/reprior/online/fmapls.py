@@ -72,9 +72,11 @@ class OnlineFmapls(Untested):
 
     @cached_property
     def layout(self) -> Layout:
+        """Samples; `strength` ĉ; π = a·u + b; `last` predicted class, or number of labels in d; how far the kernel for
+        top-k rows has let u fall `apart`; last statistic or labels `d`; and α."""
         width = reference.width(len(self.source.prior))
         keeps_d = self.gamma < 1.0 and self.delta != "predicted"
-        return {"n": (), "strength": (), "a": (), "b": (), "last": (), "spare": (3,), "u": (width,),
+        return {"n": (), "strength": (), "a": (), "b": (), "last": (), "apart": (), "padding": (2,), "u": (width,),
                 "d": (width if keeps_d else 0,), "alpha": (width if self.update == "ga" else 0,)}  # fmt: skip
 
     def parts(self, state: Vector) -> dict[str, Vector]:
@@ -139,7 +141,7 @@ class OnlineFmapls(Untested):
         if self.update == "ga":  # the next π is made from α, which must stay positive
             part["alpha"][:] = np.maximum(part["alpha"] + change, 0.1 * part["alpha"])
         pi = np.maximum(pi + change / (state[1] + 1.0), reference.LEAST_NUMERATOR)
-        part["u"][:], part["a"][...], part["b"][...], part["spare"][:] = pi / pi.sum(), 1.0, 0.0, 0.0
+        part["u"][:], part["a"][...], part["b"][...], part["apart"][...] = pi / pi.sum(), 1.0, 0.0, 0.0
 
     def prior(self, state: Vector) -> Vector:
         head = reference.FMAPLS_HEAD  # `parts` would take longer than the rest

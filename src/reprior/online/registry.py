@@ -31,32 +31,32 @@ def online_method(name: Any, source: Any, options: dict[str, Any], caller: str) 
     return method if options.get("robust") is None else cast(StreamMethod, Robust(method, options["robust"]))
 
 
-def chosen(method: StreamMethod) -> dict[str, Any]:
+def options_of(method: StreamMethod) -> dict[str, Any]:
     """Return the options of a method."""
     if isinstance(method, Robust):
-        return chosen(method.method) | {"robust": method.robust}
+        return options_of(method.method) | {"robust": method.robust}
     options = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
     return {name: asdict(x) if is_dataclass(x) and not isinstance(x, type) else x for name, x in options.items()}
 
 
-def written(layout: Layout) -> list[Any]:
-    """Return a layout as bytes hold it."""
+def layout_fields(layout: Layout) -> list[Any]:
+    """Return the layout of a state as bytes hold it."""
     return [[name, list(shape)] for name, shape in layout.items()]
 
 
-def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
+def method_fields(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
     """Return what bytes hold of a method: its name, options, layout, what it needs of the source, a calibrator."""
     source = replace(method.source, error=method.error) if "error" in method.needs else method.source  # type: ignore[attr-defined]
-    return {"method": method.name, "options": chosen(method), "layout": written(method.layout),
+    return {"method": method.name, "options": options_of(method), "layout": layout_fields(method.layout),
             **to_fields(source, calibrator, method.needs)}  # fmt: skip
 
 
-def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[StreamMethod, Calibrator | None]:
-    """Return the method and the calibrator that `described` put into bytes, once `values` are seen to be its states."""
+def method_from_fields(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[StreamMethod, Calibrator | None]:
+    """Return the method and the calibrator of `method_fields`; `values` that are no states of it are refused."""
     made = ONLINE[check_choice(about.get("method"), caller, "method", tuple(ONLINE))]
     source, calibrator = from_fields(about, caller)
     method = online_method(made.name, source, take(about, "options", dict, caller), caller)
-    if (parts := take(about, "layout", list, caller)) != written(method.layout):
+    if (parts := take(about, "layout", list, caller)) != layout_fields(method.layout):
         fail(caller, "data", f"have the parts {method.layout}", str(parts)[:200],
              remedy="Another release of reprior wrote it")  # fmt: skip
     size = state_size(method.layout)

@@ -85,14 +85,14 @@ class SharedStart:
         if counts.any():
             self.method.learn(self.values, np.ascontiguousarray(rows[counts]))
             if len(new):
-                self.compare(new)
+                self.assign_places(new)
             self.add(rows[counts], slots[counts])
         self.rows, self.keys = self.rows + len(rows), self.keys + len(new)
         if due:
             self.update()
 
-    def compare(self, new: Labels) -> None:
-        """Compare the new keys in these slots (m,) with the others, as far as there are free places."""
+    def assign_places(self, new: Labels) -> None:
+        """Give new keys, in these slots (m,), free places for their sums, as far as there are any."""
         self.forget(new)
         more = min(self.KEYS - len(self.slots), len(new))
         self.sums = np.pad(self.sums, ((0, 0), (0, more), (0, 0)))

@@ -19,7 +19,7 @@ from reprior._types import Acts, Interval, Matrix, Source, StreamChecks, Vector
 from reprior.estimates import show
 from reprior.model.interval import Moments, beta_parameters
 from reprior.online.method import StreamMethod, StreamState, learned
-from reprior.online.registry import described, labels_in, online_method, recovered
+from reprior.online.registry import labels_in, method_fields, method_from_fields, online_method
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows, correct_top_k, refuse_listed
@@ -333,14 +333,13 @@ class Stream(show.Plotted, Saved):
 
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes hold of the stream: method, options, source, calibrator and state."""
-        state = self.state
-        about = {**described(self.method, self.calibrator), "n": state.n, "labels": np.array(state.labels, np.int64)}
-        return {**about, "values": state.values}
+        state, about = self.state, method_fields(self.method, self.calibrator)
+        return {**about, "n": state.n, "labels": np.array(state.labels, np.int64), "values": state.values}
 
     @classmethod
     def from_fields(cls, about: dict[str, Any], caller: str) -> Self:
         """Return the stream whose `fields` bytes held."""
-        method, calibrator = recovered(about, caller)
+        method, calibrator = method_from_fields(about, caller)
         return cls.of(StreamState(method, about["values"], calibrator, int(labels_in(about, caller))))
 
     @classmethod
@@ -390,6 +389,6 @@ def share_interval(prior: Any, variance: Any, level: float) -> tuple[Any, Any]:
     a, b = beta_parameters(Moments(prior, variance))
     tails = (1.0 - level) / 2, (1.0 + level) / 2
     lower, upper = (betaincinv(a, b, tail) for tail in tails)
-    # a Beta never reaches 0, but a class of so few counts may well be absent
+    # a Beta never reaches 0, but below z² counts, zero is within z Poisson standard errors
     lower = np.where(a < ndtri(tails[1]) ** 2, 0.0, lower)
     return np.minimum(lower, prior), np.maximum(upper, prior)

@@ -15,7 +15,7 @@ from reprior._labels import check_label, check_learned, is_missing, same_rows
 from reprior._types import Acts, Interval, Labels, Matrix, Vector
 from reprior.estimates import show
 from reprior.online.method import StreamState, learned, refuse
-from reprior.online.registry import chosen, described, labels_in, online_method, recovered
+from reprior.online.registry import labels_in, method_fields, method_from_fields, online_method, options_of
 from reprior.online.shared_start import SharedStart, can_share_start
 from reprior.online.stream import (
     LOCKS,
@@ -169,7 +169,7 @@ class StreamTable(Saved):
 
     def __setitem__(self, key: Hashable, stream: Stream) -> None:
         """Put a stream of the same method and source under a key, as after reading back one that was evicted."""
-        theirs, ours = (encode("method", described(x.method, x.calibrator)) for x in (stream, self))
+        theirs, ours = (encode("method", method_fields(x.method, x.calibrator)) for x in (stream, self))
         if theirs != ours:
             other = f"{stream.method!r}, or another source or calibrator"
             fail("StreamTable", "stream", f"be of {self.method!r}, this source and this calibrator", other)
@@ -361,7 +361,7 @@ class StreamTable(Saved):
             slots = [self._slots[name] for name in order]
             values, labels = self._table[slots], self._labels[slots]
             common = {} if self._shared_start is None else self._shared_start.to_fields(slots)
-        about = {**described(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
+        about = {**method_fields(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
         return {**about, **common, "values": values, "labels": labels}
 
     @classmethod
@@ -369,12 +369,12 @@ class StreamTable(Saved):
         """Return the table that `to_bytes` wrote, with its order of use. Other bytes raise `InputError`."""
         caller = "StreamTable.from_bytes"
         about = decode(data, "stream-table", caller, key=key)
-        method, calibrator = recovered(about, caller, ndim=2)
+        method, calibrator = method_from_fields(about, caller, ndim=2)
         keys, values, most = take(about, "keys", list, caller), about["values"], take(about, "max_streams", int, caller)
         if not are_storable(keys) or not len(keys) == len(values) <= most:
             refuse_bytes(caller, "data", f"{len(keys)} keys for {len(values)} streams, of at most {most}")
         table = cls(method.name, method.source, calibrator=calibrator, max_streams=most, on_evict=on_evict,
-                    share="together" in about, **chosen(method))  # fmt: skip
+                    share="together" in about, **options_of(method))  # fmt: skip
         table._grow(len(keys))
         slots = table._claim(*table._find(keys, caller), caller)
         table._table[slots], table._labels[slots] = values, labels_in(about, caller)

@@ -23,10 +23,10 @@ KINDS = ("none", "temperature", "bias-corrected", "no-bias-vector", "vector")  #
 ALIASES = {"raw": "none", "ts": "temperature", "bcts": "bias-corrected", "nbvs": "no-bias-vector", "vs": "vector"}
 FOLDS = 5
 NONE = np.zeros(0)
-SPREADS = (0.1, 0.3, 1.0, 3.0)  # how far from the identity, as standard deviations, hypotheses let scale and biases be
-FIXED = STIFF**-0.5  # the spread of biases that are not fitted
+SPREADS = (0.1, 0.3, 1.0, 3.0)  # prior standard deviations of the scale around 1, and of biases around 0
+FIXED = STIFF**-0.5  # prior standard deviation of biases that are not fitted
 START_STRIDE = 8  # of the rows that a first scale is fitted to, if classes are many
-HOPELESS = 10.0  # nats behind the best from which wider hypotheses about the biases are not looked at
+HOPELESS = 10.0  # nats behind the best evidence from which larger standard deviations of biases are not tried
 
 
 def fit(
@@ -155,28 +155,30 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     """
     check_flag(biases, "learned", "biases")
     x, floor, labels = _labelled(proba, y, logits, "learned")
-    k, least = x.shape[1], SPREADS[-1] ** -2
-    identity, wide = np.append(1.0, np.zeros(k)), np.array([0.0, *SPREADS])
-    start, evidence, modes, far = identity.copy(), [], [], np.array([FIXED, *SPREADS] if biases else [FIXED])
-    if k > LARGE:  # single precision does, where a row's own class is the zero of its logits
+    k, start_penalty = x.shape[1], SPREADS[-1] ** -2
+    identity, scale_sds = np.append(1.0, np.zeros(k)), np.array([0.0, *SPREADS])
+    start, evidence, modes, bias_sds = identity.copy(), [], [], np.array([FIXED, *SPREADS] if biases else [FIXED])
+    if k > LARGE:  # single precision does if a row's own class is the zero of its logits
         x = (x - x[np.arange(len(x)), labels][:, None]).astype(np.float32)
         some = SoftmaxLoss(x[::START_STRIDE], labels[::START_STRIDE], 1, 0)  # steps of all rows from 1 may be many
-        start[:1] = minimum(some, some.at(start[:1]), Penalty(np.array([least]), np.ones(1))).theta
+        start[:1] = minimum(some, some.at(start[:1]), Penalty(np.array([start_penalty]), np.ones(1))).theta
     loss = SoftmaxLoss(x, labels, 1, k)
     at = loss.at(start)
-    for spread in far:
-        penalty = Penalty(np.append(least, np.full(k, spread**-2)), identity)
+    for bias_sd in bias_sds:
+        penalty = Penalty(np.append(start_penalty, np.full(k, bias_sd**-2)), identity)
         at = minimum(loss, at, penalty)
-        best_fit, theta = penalty.added(at), at.theta
-        # the likelihood of a scale, along which biases follow, is about a parabola: one fit serves all SPREADS
-        profile = best_fit.curvature.profile()
-        curve = max(profile.curve - least, 1e-9)
-        off = (theta[0] - 1) * (1 + least / curve)  # where the likelihood alone has its maximum
-        volume = profile.log_volume + 2 * k * np.log(spread)
-        best = -best_fit.value + 0.5 * (off**2 / (1 / curve + 1 / least) - np.log(curve) - volume)
-        variance = 1 / curve + wide**2
-        scales = 1 + off * wide**2 / variance
-        evidence.append(best - 0.5 * (np.log(variance) + off**2 / variance))
+        penalised, theta = penalty.added(at), at.theta
+        # The profile likelihood of the scale is about normal: mean 1 + offset, variance 1/precision. `log_integral` is
+        # over biases and scale. A prior N(1, scale_sd²) multiplies it by N(1 + offset; 1, 1/precision + scale_sd²).
+        profile = penalised.curvature.profile()
+        scale_precision = max(profile.scale_precision - start_penalty, 1e-9)
+        scale_offset = (theta[0] - 1) * (1 + start_penalty / scale_precision)  # without the penalty
+        penalty_loss = scale_offset**2 / (1 / scale_precision + 1 / start_penalty)  # twice what the penalty adds
+        log_determinant = profile.log_determinant + 2 * k * np.log(bias_sd)
+        log_integral = -penalised.value + 0.5 * (penalty_loss - np.log(scale_precision) - log_determinant)
+        variance = 1 / scale_precision + scale_sds**2
+        scales = 1 + scale_offset * scale_sds**2 / variance
+        evidence.append(log_integral - 0.5 * (np.log(variance) + scale_offset**2 / variance))
         modes.append(np.column_stack([scales, theta[1:] - np.outer(scales - theta[0], profile.follow)]))
         if evidence[-1].max() < np.max(evidence) - HOPELESS:
             break
@@ -185,7 +187,7 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     scale = np.full(k, np.clip(theta[0], *SCALE_BOUNDS))
     if not biases:
         return _calibrator("temperature", x, floor, labels, scale, np.zeros(k))
-    ridge = weights.sum() / (far[: len(weights)] ** 2 @ weights.sum(axis=1))
+    ridge = weights.sum() / (bias_sds[: len(weights)] ** 2 @ weights.sum(axis=1))
     return _calibrator("bias-corrected", loss.x, floor, labels, scale, theta[1:], min(float(ridge), STIFF))
 
 
@@ -204,7 +206,7 @@ def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng
 
 
 def _fit_kind(kind: str, x: Matrix, labels: Labels, ridge: float, shrink: float = 0.0) -> tuple[Vector, Vector]:
-    """Return scale and bias (K,), (K,): temperature scaling, and what is freer than that from there on."""
+    """Return scale and bias (K,), (K,). One common scale is fitted first; freer kinds start from it."""
     k = x.shape[1]
     if kind == "none":
         return np.ones(k), np.zeros(k)

@@ -17,7 +17,7 @@ from reprior.model.classifier_error import measure_error
 from reprior.model.settings import DEFAULT
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import as_rows, carried_prior, pooled_prior, summary, tilt_of
+from reprior.pipelines.source import as_counts, implied_prior, pooled_prior, summary, tilt_of
 from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, SMALLEST_NORMAL, Calibrator, softmax
 from reprior.rows.correction import correct
 from reprior.rows.passes import physical_memory
@@ -64,8 +64,9 @@ def pipeline(
         held-out samples they change little.
     prior : str or (K,), default "auto"
         The class prior that the calibrated probabilities imply. "mean" is the mean calibrated probability, "labels" the
-        shares of the held-out labels, "training" the counts, "pooled" and "carried" combine counts and mean. "auto" is
-        "carried" with counts and "mean" without. If you pass K numbers, nothing is calibrated.
+        shares of the held-out labels, "training" the counts. "pooled" averages counts and mean by their numbers of
+        samples; "carried" does so only for classes whose bias could not be fitted. "auto" is "carried" with counts and
+        "mean" without. If you pass K numbers, nothing is calibrated.
     method : str or callable, default "ebls"
         A name of `METHODS`, or a function of (source, target, **options).
     **options
@@ -134,7 +135,7 @@ def fit_pipeline(
         return _without_rows(counts, classes, logits, calibration, prior, method, options)
     rows, labels, names = heldout_rows(proba, y, "pipeline", classes, logits=logits)
     k = rows.shape[1]
-    training = None if counts is None else training_rows(counts, names, k, "`proba`")
+    training = None if counts is None else training_counts(counts, names, k, "`proba`")
     held = HeldOut(rows, labels, names, training, None if training is None else tilt_of(labels, training))
     if isinstance(prior, str):
         cal, source = _learned(held, calibration, prior)
@@ -192,13 +193,13 @@ def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool)
     return heldout._replace(rows=rows)
 
 
-def training_rows(counts: Any, classes: Sequence[str] | None, k: int | None = None, like: str = "") -> Vector:
-    """Return training samples per class (K,), in the order of `classes` by name; shares count as very many samples."""
+def training_counts(counts: Any, classes: Sequence[str] | None, k: int | None = None, like: str = "") -> Vector:
+    """Return training counts (K,), in the order of `classes` by name; shares count as very many samples."""
     numbers = in_order(counts, "pipeline", "counts", classes)[0].astype(np.float64)
     check_prior(numbers, "pipeline", "counts")
     if k is not None and len(numbers) != k:
         fail("pipeline", "counts", f"have {k} classes like {like}", len(numbers))
-    return as_rows(numbers, "pipeline")
+    return as_counts(numbers, "pipeline")
 
 
 def _without_rows(
@@ -214,7 +215,7 @@ def _without_rows(
     numbers = counts if isinstance(prior, str) else prior
     source = check_source(numbers, "pipeline", names)
     if counts is not None:
-        training_rows(counts, source.classes, len(source.prior), "`prior`")  # checked only
+        training_counts(counts, source.classes, len(source.prior), "`prior`")  # checked only
     origin = "training counts" if numbers is counts else "given by the user"
     cal = None
     if logits:
@@ -251,7 +252,7 @@ def _source(cal: Calibrator, held: HeldOut, prior: Any) -> Source:
         kind = check_choice(prior, "pipeline", "prior", ("auto", *PRIORS))
         if kind == "auto":
             kind = "mean" if held.counts is None else "carried"
-        prior, made = _implied_prior(kind, out, held, cal.ridge), PRIORS[kind]
+        prior, made = _prior_by_name(kind, out, held, cal.ridge), PRIORS[kind]
     source = summary(Labelled(out, held.labels, held.names), prior)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
@@ -259,7 +260,7 @@ def _source(cal: Calibrator, held: HeldOut, prior: Any) -> Source:
     return replace(source, made=made)
 
 
-def _implied_prior(kind: str, out: Matrix, held: HeldOut, ridge: float) -> Vector:
+def _prior_by_name(kind: str, out: Matrix, held: HeldOut, ridge: float) -> Vector:
     """Return the prior (K,) that calibrated probabilities (n, K) imply, by a kind of `PRIORS`; the tilt is undone."""
     k, labels, counts = out.shape[1], held.labels, held.counts
     weight = None if held.tilt is None else 1 / held.tilt[labels]
@@ -279,7 +280,7 @@ def _implied_prior(kind: str, out: Matrix, held: HeldOut, ridge: float) -> Vecto
     among = np.maximum(out[:, present], 1e-12)
     among /= among.sum(axis=1, keepdims=True)
     shares = (pooled_prior(among, counts[present], weight) if kind == "pooled" else
-              carried_prior(among, counts[present], weight, ridge=ridge))  # fmt: skip
+              implied_prior(among, counts[present], weight, ridge=ridge))  # fmt: skip
     prior = counts / counts.sum()
     prior[present] = shares / shares.sum() * prior[present].sum()
     return np.asarray(prior)

@@ -45,18 +45,20 @@ def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
     rows, labels = np.asarray(rows[::stride], np.float64), labels[::stride]
     rows = rows if calibrator is None else calibrator.undone(rows)
     own, mean = rows[np.arange(len(labels)), labels], rows.mean(axis=0)
-    more = own - mean[labels]  # a label should have a higher probability in its own row than on average
-    expected = (rows**2).sum(axis=1) - rows @ mean  # what `more` is if labels are drawn from the probabilities
-    error = float(more.std()) / np.sqrt(len(more))
-    z_observed, z_expected = (float(x.mean()) / error if error > 1e-9 else 0.0 for x in (more, expected))
+    excess = own - mean[labels]  # a label should have a higher probability in its own sample than on average
+    expected = (rows**2).sum(axis=1) - rows @ mean  # mean of `excess` if labels are drawn from these
+    error = float(excess.std()) / np.sqrt(len(excess))
+    z_observed, z_expected = (float(x.mean()) / error if error > 1e-9 else 0.0 for x in (excess, expected))
     if z_observed < OPPOSED:
         return CONTRADICT
-    variance = (rows * (rows - mean) ** 2).sum(axis=1) - expected**2  # of `more`, for labels from the probabilities
-    by_rows = max(float(np.sqrt(np.maximum(variance, 0).sum())), 1e-9)
-    claims, misses = expected.sum() > CLAIMED * by_rows, (expected - more).sum() > MISSED * by_rows
-    idle, guess, k = z_observed < min(RELATED, MIN_CONFIRMED * z_expected), rows.argmax(axis=1), rows.shape[1]
+    variance = (rows * (rows - mean) ** 2).sum(axis=1) - expected**2  # of `excess`, for labels from the probabilities
+    implied_sd = max(float(np.sqrt(np.maximum(variance, 0).sum())), 1e-9)
+    # these two are in standard deviations that the probabilities imply; z uses the observed scatter
+    expects_association = expected.sum() > CLAIMED * implied_sd
+    falls_short = (expected - excess).sum() > MISSED * implied_sd
+    no_association, guess, k = z_observed < min(RELATED, MIN_CONFIRMED * z_expected), rows.argmax(axis=1), rows.shape[1]
     by_chance = float(np.bincount(labels, minlength=k) @ np.bincount(guess, minlength=k)) / len(labels) ** 2
     kappa = float((np.mean(guess == labels) - by_chance) / max(1 - by_chance, 1e-9))  # Cohen's
-    if idle and claims and misses and kappa < MIN_KAPPA:
+    if no_association and expects_association and falls_short and kappa < MIN_KAPPA:
         return UNRELATED.format(kappa)
     return CONTRADICT if z_observed < 0 and own.sum() < REVERSED * (rows**2).sum() else ""

@@ -14,7 +14,7 @@ from reprior._labels import named
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate
-from reprior.pipelines.fit import fit_pipeline, heldout_rows, pipeline, training_rows
+from reprior.pipelines.fit import fit_pipeline, heldout_rows, pipeline, training_counts
 from reprior.pipelines.pipeline import Pipeline
 
 CRITERIA = ("kl", "log-loss", "accuracy")
@@ -58,7 +58,7 @@ def select(
     rows, labels, names = heldout_rows(proba, y, "select", classes, logits=logits)
     rng, trials = as_rng(rng), check_int(trials, "select", "trials", low=2)
     check_choice(criterion, "select", "criterion", CRITERIA)
-    total = None if counts is None else training_rows(counts, names)
+    total = None if counts is None else training_counts(counts, names)
     priors = ("mean", "pooled", "training") if counts is not None else ("mean",)
     kinds = [calibrate.ALIASES.get(kind, kind) for kind in calibrations]
     setups = [Setup(), *(Setup(kind, prior, name) for kind in kinds for prior in priors for name in methods)]

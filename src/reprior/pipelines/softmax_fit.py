@@ -21,7 +21,7 @@ SCALE_BOUNDS = (0.01, 100.0)  # where every held-out row is right, the likelihoo
 LARGE = 600  # classes; up to here n·K² costs less than the gradients of the many steps that it saves
 BLOCK = 1 << 16  # numbers that stay in cache from the first look at them to the last
 NEWTON_STEPS = 100  # at most; ten are many
-MIN_GAIN, MIN_GAIN_DIAGONAL = 1e-11, 1e-6  # nats per row that a step must promise, with a matrix and without
+MIN_GAIN, MIN_GAIN_DIAGONAL = 1e-11, 1e-6  # nats per row that a step is predicted to gain: with a matrix, without
 CG_STEPS, CG_TOLERANCE = 50, 1e-2  # of a Newton step: a residual of one hundredth leaves it superlinear
 SOLVED_RESIDUAL = 1e-4  # residual of a solution that is itself an answer
 PROBES, LANCZOS = 8, 10  # random vectors, and steps from each: the log-determinant is then within a nat or two
@@ -29,12 +29,12 @@ PROBES, LANCZOS = 8, 10  # random vectors, and steps from each: the log-determin
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How biases follow one scale: by −`follow` (K,) per unit; `curve` is what the scale's curvature is then, and
-    `log_volume` the log-determinant of the curvature in the biases."""
+    """How biases follow one scale: by −`follow` (K,) per unit. `scale_precision` is the curvature in the scale along
+    these biases, and `log_determinant` is of the curvature in the biases."""
 
-    curve: float
+    scale_precision: float
     follow: Vector
-    log_volume: float
+    log_determinant: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class DenseCurvature:
         """Return the curvature of one scale along which the biases follow."""
         across = np.asarray(self.matrix[0, 1:], np.float64)
         follow = np.asarray(np.linalg.solve(self.matrix[1:, 1:], across), np.float64)
-        log_volume = float(np.linalg.slogdet(self.matrix[1:, 1:])[1])
-        return Profile(float(self.matrix[0, 0] - follow @ across), follow, log_volume)
+        log_determinant = float(np.linalg.slogdet(self.matrix[1:, 1:])[1])
+        return Profile(float(self.matrix[0, 0] - follow @ across), follow, log_determinant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +90,18 @@ class RowCurvature:
     def inverse(self, b: Matrix, tolerance: float) -> Matrix:
         """Return the inverse of the biases' curvature times vectors (K, m), by preconditioned conjugate gradients."""
         scale = (self.each - self.squares + self.ridge)[:, None]
-        x, rest = np.zeros_like(b), b.copy()
-        towards = ahead = rest / scale
-        size = first = (rest * ahead).sum(axis=0)
+        x, residual = np.zeros_like(b), b.copy()
+        direction = preconditioned = residual / scale
+        size = first = (residual * preconditioned).sum(axis=0)
         for _ in range(CG_STEPS):
             if (size <= tolerance**2 * first).all():
                 break
-            image = self.times(towards)
-            length = size / np.maximum((towards * image).sum(axis=0), 1e-300)
-            x, rest = x + length * towards, rest - length * image
-            ahead = rest / scale
-            size, before = (rest * ahead).sum(axis=0), size
-            towards = ahead + size / np.maximum(before, 1e-300) * towards
+            image = self.times(direction)
+            length = size / np.maximum((direction * image).sum(axis=0), 1e-300)
+            x, residual = x + length * direction, residual - length * image
+            preconditioned = residual / scale
+            size, before = (residual * preconditioned).sum(axis=0), size
+            direction = preconditioned + size / np.maximum(before, 1e-300) * direction
         return x
 
     def step(self, slope: Vector, moving: Any) -> Vector:
@@ -115,9 +115,10 @@ class RowCurvature:
     def profile(self) -> Profile:
         """Return the curvature of one scale along which the biases follow."""
         follow = np.asarray(self.inverse(self.across[:, None], SOLVED_RESIDUAL)[:, 0], np.float64)
-        return Profile(float(self.corner - follow @ self.across), follow, self.log_volume() if len(follow) else 0.0)
+        precision = float(self.corner - follow @ self.across)
+        return Profile(precision, follow, self.log_determinant() if len(follow) else 0.0)
 
-    def log_volume(self) -> float:
+    def log_determinant(self) -> float:
         """Return the log-determinant of the biases' curvature B.
 
         B·1 = ridge·1, because rows of P sum to one: B + c·11ᵀ has (ridge + cK)/ridge times its determinant. With c the
@@ -266,13 +267,13 @@ def minimum(loss: SoftmaxLoss, start: Point, penalty: Penalty) -> Point:
     for _ in range(NEWTON_STEPS):
         moving = ~((at.theta <= low) & (here.slope > 0) | (at.theta >= high) & (here.slope < 0))
         step = here.curvature.step(here.slope, moving)
-        promise = float(-here.slope @ step)
-        while promise >= enough:
+        predicted_decrease = float(-here.slope @ step)
+        while predicted_decrease >= enough:
             trial = loss.at(np.minimum(np.maximum(at.theta + step, low), high))
             there = penalty.added(trial)
-            if there.value <= here.value - 1e-4 * promise:
+            if there.value <= here.value - 1e-4 * predicted_decrease:
                 break
-            step, promise = 0.5 * step, 0.5 * promise
+            step, predicted_decrease = 0.5 * step, 0.5 * predicted_decrease
         else:
             break  # rounding leaves nothing to gain
         at, here = trial, there

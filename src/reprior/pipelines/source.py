@@ -69,12 +69,13 @@ def summary(heldout: Labelled, prior: Any) -> Source:
     )  # fmt: skip
 
 
-TILT = 0.2  # prior standard deviation of the exponent of the training prior, whose mean is 1
+POWER_SD = 0.2  # prior standard deviation of the power of the training prior, whose mean is 1
 CHANCE = 1e-3  # p-value below which the shares of held-out labels differ from training shares
-CERTAIN = 0.2  # relative error of a mean prediction above which training counts may be more exact
-SHARE_SUM_ERROR = 0.01  # how far a sum of rounded shares may be from 1
-SHARES_AS_ROWS = 1e9  # samples of the rarest class if shares are given instead of counts
+# The next two were set by hand; no stored table shows their sensitivity.
+CERTAIN = 0.2  # relative error of a mean prediction at which half of the pooling is applied
 POOLING = 3.0  # training samples that one held-out sample counts as, for the prior that predictions imply
+SHARE_SUM_ERROR = 0.01  # how far a sum of rounded shares may be from 1
+SHARES_AS_SAMPLES = 1e9  # samples of the rarest class if shares are given instead of counts
 
 
 def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> Vector:
@@ -88,43 +89,44 @@ def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> 
     n, mean, log_counts = 1.0 / (share @ share), share @ rows, np.log(counts)
     log_counts = log_counts - log_counts.mean()
     low, high = -20.0, 20.0
-    for _ in range(60):  # bisect the slope of Σ mean log base, which is concave, with a normal prior on the power
+    for _ in range(60):  # bisect the derivative of the log posterior n·mean·log base − (power − 1)²/(2·POWER_SD²)
         power = 0.5 * (low + high)
         base = np.exp(power * log_counts - (power * log_counts).max())
         base /= base.sum()
-        rising = n * (mean - base) @ log_counts > (power - 1) / TILT**2
-        low, high = (power, high) if rising else (low, power)
+        slope_positive = n * (mean - base) @ log_counts > (power - 1) / POWER_SD**2
+        low, high = (power, high) if slope_positive else (low, power)
     squares = n * (share @ rows**2)
-    worth = (squares + squares.sum() / n) / (n * mean + 1)  # κ = Σp²/Σp: soft outputs scatter less than counted labels
-    held = POOLING * n / worth
+    variance_ratio = (squares + squares.sum() / n) / (n * mean + 1)  # Σp²/Σp: predictions scatter less than labels
+    held = POOLING * n / variance_ratio
     prior = (held * mean + counts.sum() * base) / (held + counts.sum())
     return np.asarray(prior / prior.sum())
 
 
-def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *, ridge: float) -> Vector:
+def implied_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *, ridge: float) -> Vector:
     """Return the source prior (K,) that calibrated held-out predictions (n, K) imply, given training counts (K,).
 
-    If the bias of a class was free (Σp(1−p) labels are many against `ridge`), predictions imply the held-out prior, and
-    that is their mean. If the bias was held back, they imply the training prior, and training counts and mean are
-    pooled: as far as the mean is noise, relative to CERTAIN, or to the variance 1/`ridge` of biases if that is less.
+    A free bias makes predictions imply the held-out prior, which is their mean. Without a bias they imply the training
+    prior, and training counts and mean are pooled. The penalty removes the part ridge/(Σp(1−p) + ridge) of a bias. This
+    part of the log prior is pooled, times v²/(v² + c²). Here v is the variance of the log of the mean, and c the
+    smaller of CERTAIN² and 1/ridge, the variance of biases. The squares make a sharp switch; they were set by hand.
     """
     share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
     mean = share @ rows
-    worth = (share @ (rows * (1 - rows))) / (share @ share)
-    held_back = ridge / (worth + ridge)
-    noise = (share @ (rows - mean) ** 2) * (share @ share) / mean**2  # variance of the log of a mean output
-    held_back = held_back * noise**2 / (noise**2 + min(CERTAIN**2, 1 / ridge) ** 2)
-    log_prior = (1 - held_back) * np.log(mean) + held_back * np.log(pooled_prior(rows, counts, weight))
+    bias_information = (share @ (rows * (1 - rows))) / (share @ share)
+    pooled_weight = ridge / (bias_information + ridge)
+    noise = (share @ (rows - mean) ** 2) * (share @ share) / mean**2  # variance of the log of a mean prediction
+    pooled_weight = pooled_weight * noise**2 / (noise**2 + min(CERTAIN**2, 1 / ridge) ** 2)
+    log_prior = (1 - pooled_weight) * np.log(mean) + pooled_weight * np.log(pooled_prior(rows, counts, weight))
     prior = np.exp(log_prior - log_prior.max())
     return np.asarray(prior / prior.sum())
 
 
-def as_rows(counts: Vector, caller: str, name: str = "counts") -> Vector:
-    """Return training samples per class (K,); shares, which have no number of samples, count as very many."""
+def as_counts(counts: Vector, caller: str, name: str = "counts") -> Vector:
+    """Return training counts (K,); shares, which have no number of samples, count as very many samples."""
     total = float(counts.sum())
     if total < 1 - SHARE_SUM_ERROR:
         fail(caller, name, "be training samples of each class, or shares that sum to 1", f"a sum of {total:.6g}")
-    return counts if total > 1 + SHARE_SUM_ERROR else counts * (SHARES_AS_ROWS / counts.min())
+    return counts if total > 1 + SHARE_SUM_ERROR else counts * (SHARES_AS_SAMPLES / counts.min())
 
 
 def tilt_of(labels: Labels, counts: Vector) -> Vector | None:

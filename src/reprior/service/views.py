@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from reprior._check import check_choice, check_number, fail
 from reprior._types import Matrix, Vector
-from reprior.online.registry import chosen
+from reprior.online.registry import options_of
 from reprior.online.stream import share_interval
 from reprior.service.errors import Missing, Refused
 from reprior.service.hub import Hub
@@ -174,7 +174,7 @@ async def detailed(hub: Hub, served: ServedStream, *, diagnosis: bool = True) ->
         "name": served.name, "classes": served.classes, "named": served.definition.class_names is not None,
         "source": served.stream.source.prior, "prior": served.stream.prior,
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
-        "method": method.name, "options": {name: plain(value) for name, value in chosen(method).items()},
+        "method": method.name, "options": {name: plain(value) for name, value in options_of(method).items()},
         "created": served.created, "version_since": served.version_since, "clients": len(served.receipts.offsets),
         "logits": served.stream.calibrator is not None and served.stream.calibrator.of_logits, "now": now,
     }  # fmt: skip
