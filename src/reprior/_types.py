@@ -100,7 +100,7 @@ class ClassifierError:
     """What held-out samples show about a classifier, class by class, once the samples themselves are gone.
 
     `information` (K,) is the variance of an estimated share from labels, over its variance from predicted probabilities
-    of the same number of samples, at equal shares: 1 for a classifier that is always right and sure, near 0 for one that
+    of the same number of samples, at equal shares: 1 for a classifier that is always right and sure, near 0 if it
     guesses.
     """
 
