@@ -100,7 +100,7 @@ def about_heldout(diagnosis: Diagnosis) -> list[Sentence]:
     if n is None or not diagnosis.applies:
         return []
     lines = [Sentence(f"Effective held-out sample size at this prior: {n:.0f}.")]
-    if n < ENOUGH_HELDOUT:
+    if round(n) < ENOUGH_HELDOUT:
         lines.append(Sentence(f"Below {ENOUGH_HELDOUT} a new class may go unnoticed. Hold out more samples of the"
                               " classes that are frequent now.", False))  # fmt: skip
     return lines

@@ -165,7 +165,8 @@ def agreement(report: dict[str, Any]) -> str:
         most = "—" if same else f"{html_text(report['classes'][far], 32)}: {html_share(row['prior'][far])}"
         distance = "—" if same else html_share(row["distance"])
         rows.append(f"<tr><td>{method}</td><td>{distance}</td><td>{likelihood}</td><td>{most}</td></tr>")
-    heads = ("method", "distance from this report", "log-likelihood per sample", "largest difference")
+    heads = ("method", "distance from this report", "log-likelihood per sample",
+             "its estimate of the class that differs most")
     return grid(heads, rows)
 
 
