@@ -254,3 +254,24 @@ def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prio
     for name, step in (("curvature", curvature), ("newton_sum", curvature * biases + gradient)):
         part = method.view(state, name)
         part[:] = keep * part + step
+
+
+def replace_output(method: OnlineEbls, state: Vector, row: Vector, y: int) -> None:
+    """Let a label replace what the sample's probabilities added to the shares: it counts in full."""
+    part = method.parts(state)
+    mean, precision, weights = part["mean"], part["precision"], part["weights"]
+    r = row / method.source.prior * mean
+    r /= r.sum(axis=1)[:, None]
+    unshifted = row / method.source.prior * method.without_shift
+    likelihood = max(float(unshifted[y] / unshifted.sum()), MIN_PROBABILITY)
+    weights *= np.maximum(r[:, y], MIN_PROBABILITY)
+    no_shift = float(part["no_shift"]) * likelihood
+    no_shift /= no_shift + (1.0 - float(part["no_shift"])) * weights.sum()
+    part["no_shift"][...] = np.clip(no_shift, reference.LEAST_NO_SHIFT, 1.0 - reference.LEAST_NO_SHIFT)
+    weights /= weights.sum()
+    count = 1.0 / (1.0 + method.heldout_noise * part["held"])[:, None] ** 2  # derivative of t/(1 + h·t)
+    mass = precision * mean - count * r
+    mass[:, y] += 1.0
+    precision += 1.0 - count * (r * r).sum(axis=1)[:, None]
+    mean[:] = np.maximum(mass, 1e-9) / precision
+    mean /= mean.sum(axis=1)[:, None]

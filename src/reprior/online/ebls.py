@@ -23,10 +23,10 @@ from reprior.model.classifier_error import measure_error
 from reprior.model.label_shift import MAX_LOG_EVIDENCE, Explanations, explanations
 from reprior.online.acting import (
     DIRECTIONS,
-    MIN_PROBABILITY,
     N_CORRECTIONS,
     acts_of,
     learn_and_test,
+    replace_output,
     update_by_label,
     weights_of,
 )
@@ -342,27 +342,7 @@ class OnlineEbls:
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
         update_by_label(self, state, row, y, self.prior(state))  # before the label moves the shares
-        self.replace_output(state, row, y)
-
-    def replace_output(self, state: Vector, row: Vector, y: int) -> None:
-        """Let a label replace what the sample's probabilities added to the shares: it counts in full."""
-        part = self.parts(state)
-        mean, precision, weights = part["mean"], part["precision"], part["weights"]
-        r = row / self.source.prior * mean
-        r /= r.sum(axis=1)[:, None]
-        unshifted = row / self.source.prior * self.without_shift
-        likelihood = max(float(unshifted[y] / unshifted.sum()), MIN_PROBABILITY)
-        weights *= np.maximum(r[:, y], MIN_PROBABILITY)
-        no_shift = float(part["no_shift"]) * likelihood
-        no_shift /= no_shift + (1.0 - float(part["no_shift"])) * weights.sum()
-        part["no_shift"][...] = np.clip(no_shift, reference.LEAST_NO_SHIFT, 1.0 - reference.LEAST_NO_SHIFT)
-        weights /= weights.sum()
-        count = 1.0 / (1.0 + self.heldout_noise * part["held"])[:, None] ** 2  # derivative of t/(1 + h·t)
-        mass = precision * mean - count * r
-        mass[:, y] += 1.0
-        precision += 1.0 - count * (r * r).sum(axis=1)[:, None]
-        mean[:] = np.maximum(mass, 1e-9) / precision
-        mean /= mean.sum(axis=1)[:, None]
+        replace_output(self, state, row, y)
 
     # tables, where a new key starts from what other keys have in common
 
