@@ -9,7 +9,7 @@ import pytest
 from worlds import gaussian_outputs, make_problem, posteriors
 
 import reprior as rp
-from reprior.model.acting import Evidence, describe
+from reprior.model.acting import Evidence, describe, scaled
 from reprior.model.label_shift import acting_share
 from reprior.model.labels import fit_biases, labelled_rows, labelled_weights, updated_share
 from reprior.model.settings import Settings
@@ -114,6 +114,16 @@ def test_weights_are_scaled_and_shares_are_of_the_more_probable_explanation(worl
         for inside in (scaled.shares,) if s > 0.5 else (scaled.shares, plain.shares):
             assert ((lower <= inside) & (inside <= upper)).all()
         assert scaled.checks.label_shift == s
+
+
+def test_one_sample_that_is_refused_hardly_moves_the_prior_of_the_population():
+    rng = np.random.default_rng(0)
+    y = (rng.random(400) < 0.05).astype(int)
+    heldout = gaussian_outputs(rng, y, np.array([[0.0], [2.0]]), np.array([0.95, 0.05]))
+    estimate, row = rp.pipeline(heldout, y).estimate(heldout), np.array([[0.01, 0.99]])
+    refused = scaled(replace(estimate, n=1), 0.1, np.ones(2), row)
+    assert refused.shares[1] > 0.9
+    assert refused.prior[1] < 0.5
 
 
 def test_training_counts_are_what_nothing_applied_leads_to():

@@ -78,18 +78,29 @@ def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Mat
     """Return the estimate of which this `share` is applied, the probability of label shift.
 
     The weights average both explanations of the change. Shares and prior are those of the more probable one: of label
-    shift, or of something else. For the latter they are the mean prediction, of a `sample` (m, K) under the class
-    weights `unshifted` (K,) without label shift, and intervals allow for both.
+    shift, or of something else. For the latter they follow from the mean prediction, of a `sample` (m, K) under the
+    class weights `unshifted` (K,) without label shift, and intervals allow for both.
     """
     applied = replace(estimate, weights=scaled_weights(estimate.weights, share, unshifted, estimate.source.prior))
     if share >= 0.5:
         return applied
     mean = correct_float64(sample, unshifted).mean(axis=0)
-    applied, posterior = replace(applied, shares=mean, prior=mean), estimate.posterior
+    population = population_prior(mean, unshifted * estimate.source.prior, estimate.n)
+    applied, posterior = replace(applied, shares=mean, prior=population), estimate.posterior
     if posterior is None:
         return applied
-    shares, prior = (equal_mixture(x, mean, estimate.n) for x in (posterior.shares, posterior.prior))
+    shares = equal_mixture(posterior.shares, mean, estimate.n)
+    prior = equal_mixture(posterior.prior, population, estimate.n)
     return with_posterior(applied, replace(posterior, shares=shares, prior=prior))
+
+
+def population_prior(mean: Vector, base: Vector, n: Any) -> Vector:
+    """Return the prior (..., K) of the population of `n` samples with this mean prediction, if it is not label shift.
+
+    The source prior, `base` (K,) times a constant, counts as one sample per class, so that one sample decides little.
+    """
+    k = len(base)
+    return np.asarray((k * base / base.sum() + n * mean) / (k + n))
 
 
 def scaled_weights(weights: Vector, share: float, unshifted: Vector, source_prior: Vector) -> Vector:

@@ -18,7 +18,7 @@ from reprior._types import Source, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups, Population
 from reprior.estimates.verdict import UNCLEAR
-from reprior.model.acting import equal_mixture, scaled_weights
+from reprior.model.acting import equal_mixture, population_prior, scaled_weights
 from reprior.model.ebls import ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
 from reprior.model.interval import Moments, Posterior, PosteriorSpread, posterior_of
@@ -276,13 +276,15 @@ def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector)
     if share >= 0.5:
         return scaled
     posterior = groups.spread.posterior
-    shares, prior = (equal_mixture(x, means, groups.n[:, None]) for x in (posterior.shares, posterior.prior))
-    posterior = replace(posterior, shares=shares, prior=prior)
-    spread = replace(groups.spread, posterior=posterior, shares=means, prior=means)
-    population = groups.population
+    n, base, population = groups.n[:, None], unshifted * groups.source.prior, groups.population
+    priors = population_prior(means, base, n)
+    posterior = replace(posterior, shares=equal_mixture(posterior.shares, means, n),
+                        prior=equal_mixture(posterior.prior, priors, n))  # fmt: skip
+    spread = replace(groups.spread, posterior=posterior, shares=means, prior=priors)
     if population is not None:
-        population = replace(population, prior=groups.n @ means / groups.n.sum())
-    return replace(scaled, shares=means, prior=means, spread=spread, population=population)
+        of_all = population_prior(groups.n @ means / groups.n.sum(), base, groups.n.sum())
+        population = replace(population, prior=of_all)
+    return replace(scaled, shares=means, prior=priors, spread=spread, population=population)
 
 
 def group_means(rows: Grouped, weights: Vector) -> Vector:
