@@ -27,7 +27,7 @@ from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks, SomeBlocks
 from reprior.rows.passes import CORRELATION_ROWS, count_rows, information, some_rows
 
-RANDOM_PART = 0.5  # part of the samples that is drawn evenly; with 0.2, labels gain half as much on real drift
+RANDOM_PART = 0.5  # part of the samples that is drawn evenly, so that no weight exceeds 2
 STEPS, STRIDE = 4, 0.75  # multiplicative steps, and their power; by trials 1000 to 1039 of labels.py
 RIDGE_SAMPLES = 0.3  # samples added to each class's information, a ridge against confused classes; by these trials
 DESIGNED = 3  # samples per class, and at least 1,000 times as many in all, that the design is computed on

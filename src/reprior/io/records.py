@@ -111,7 +111,7 @@ def whole_lines(data: bytes, start: int = 0) -> Iterator[tuple[bytes, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How records hold probabilities: as a list of numbers, in a field with such a list, or in one field per class."""
+    """How records hold probabilities: as a list, in a field that holds a list, or in one field per class."""
 
     kind: str  # JSON, CSV or MSGPACK
     n_classes: int

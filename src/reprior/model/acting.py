@@ -79,13 +79,15 @@ def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Mat
 
     The weights average both explanations of the change. Shares and prior are those of the more probable one: of label
     shift, or of something else. For the latter they follow from the mean prediction, of a `sample` (m, K) under the
-    class weights `unshifted` (K,) without label shift, and intervals allow for both.
+    class weights `unshifted` (K,) without label shift, and intervals allow for both. In the prior, that of the source
+    counts as one sample per class, so that one sample decides little.
     """
     applied = replace(estimate, weights=scaled_weights(estimate.weights, share, unshifted, estimate.source.prior))
     if share >= 0.5:
         return applied
     mean = correct_float64(sample, unshifted).mean(axis=0)
-    population = population_prior(mean, unshifted * estimate.source.prior, estimate.n)
+    base = unshifted * estimate.source.prior
+    population = pooled(base / base.sum(), len(base), mean, estimate.n)
     applied, posterior = replace(applied, shares=mean, prior=population), estimate.posterior
     if posterior is None:
         return applied
@@ -94,13 +96,10 @@ def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Mat
     return with_posterior(applied, replace(posterior, shares=shares, prior=prior))
 
 
-def population_prior(mean: Vector, base: Vector, n: Any) -> Vector:
-    """Return the prior (..., K) of the population of `n` samples with this mean prediction, if it is not label shift.
-
-    The source prior, `base` (K,) times a constant, counts as one sample per class, so that one sample decides little.
-    """
-    k = len(base)
-    return np.asarray((k * base / base.sum() + n * mean) / (k + n))
+def pooled(base: Vector, worth: float, mean: Vector, n: Any) -> Vector:
+    """Return the prior (..., K) of the population of `n` samples with this mean prediction, pooled with `base` (K,),
+    which counts as `worth` samples."""
+    return np.asarray((worth * base + n * mean) / (worth + n))
 
 
 def scaled_weights(weights: Vector, share: float, unshifted: Vector, source_prior: Vector) -> Vector:

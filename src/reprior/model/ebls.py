@@ -13,7 +13,7 @@ import numpy as np
 from reprior._check import check_prior
 from reprior._types import Matrix, Status, Vector
 from reprior.estimates.estimate import PriorEstimate
-from reprior.model.acting import with_labels
+from reprior.model.acting import pooled, with_labels
 from reprior.model.interval import Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
 from reprior.model.settings import DEFAULT, Settings
@@ -71,7 +71,8 @@ def ebls(
     shares, unshifted_mean = corrected_means[:-2], corrected_means[-2]
     priors, rates = population_priors(samples, shifts, shares, n)
     prior = (1 - shifts.no_shift) * (shifts.probability @ priors)
-    prior += shifts.no_shift * (pooled(samples, unshifted_mean, n, settings) if base is None else base)
+    heldout = float(samples.heldout_weights.sum()) or settings.counts_worth * len(prior)
+    prior += shifts.no_shift * (pooled(samples.source_prior, heldout, unshifted_mean, n) if base is None else base)
     prior = prior / prior.sum()
     shares_mean = (1 - shifts.no_shift) * (shifts.probability @ shares) + shifts.no_shift * unshifted_mean
     about = posterior(samples, shifts, shares, priors, rates, n)
@@ -98,12 +99,6 @@ def mean_corrected(target: Blocks, weights: Matrix, n: int) -> tuple[Matrix, flo
 
     total = target.map_sum(of_block)
     return total[:, :-1] / n, float(total[-1, -1])
-
-
-def pooled(samples: TwoSamples, mean: Vector, n: int, settings: Settings) -> Vector:
-    """Return the prior (K,) if nothing has shifted: held-out and target samples, of mean probability (K,), together."""
-    heldout = float(samples.heldout_weights.sum()) or settings.counts_worth * len(mean)
-    return np.asarray((heldout * samples.source_prior + n * mean) / (heldout + n))
 
 
 def population_priors(samples: TwoSamples, shifts: Shifts, shares: Matrix, n: int) -> tuple[Matrix, Matrix]:

@@ -18,7 +18,7 @@ from reprior._types import Source, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups, Population
 from reprior.estimates.verdict import UNCLEAR
-from reprior.model.acting import equal_mixture, population_prior, scaled_weights
+from reprior.model.acting import equal_mixture, pooled, scaled_weights
 from reprior.model.ebls import ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
 from reprior.model.interval import Moments, Posterior, PosteriorSpread, posterior_of
@@ -277,12 +277,13 @@ def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector)
         return scaled
     posterior = groups.spread.posterior
     n, base, population = groups.n[:, None], unshifted * groups.source.prior, groups.population
-    priors = population_prior(means, base, n)
+    base = base / base.sum()
+    priors = pooled(base, len(base), means, n)
     posterior = replace(posterior, shares=equal_mixture(posterior.shares, means, n),
                         prior=equal_mixture(posterior.prior, priors, n))  # fmt: skip
     spread = replace(groups.spread, posterior=posterior, shares=means, prior=priors)
     if population is not None:
-        of_all = population_prior(groups.n @ means / groups.n.sum(), base, groups.n.sum())
+        of_all = pooled(base, len(base), groups.n @ means / groups.n.sum(), groups.n.sum())
         population = replace(population, prior=of_all)
     return replace(scaled, shares=means, prior=priors, spread=spread, population=population)
 

@@ -28,7 +28,7 @@ from reprior._kernels.reference import moments
 from reprior._types import Labels, Matrix, MomentReference, Vector
 from reprior.model.settings import Settings
 
-MAX_DIRECTIONS = 32  # of the moments that are compared. More cost time; with 16, nothing is found in 15 classes
+MAX_DIRECTIONS = 32  # of the moments that are compared. More cost time; K classes can explain K − 1 of them
 MIN_VARIANCE = 0.002  # of a direction, if each moment has variance 1; p, √p, p² are collinear. 0.001 to 0.01 do as well
 MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
