@@ -23,6 +23,7 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
 from reprior.estimates.verdict import ON_REJECT
 from reprior.model.acting import Evidence, act, describe
+from reprior.model.classifier_error import measure_error
 from reprior.model.groups import group_means, groups, of_estimates, scale_groups
 from reprior.model.samples import base_factor
 from reprior.model.settings import DEFAULT, Settings
@@ -94,6 +95,14 @@ class Pipeline(Saved):
     def classes(self) -> tuple[str, ...] | None:
         """Class names in the order of the columns; None if they are not known."""
         return self.source.classes
+
+    @property
+    def measured(self) -> Source:
+        """The source with its classifier error, which is measured when a test or stream first needs it."""
+        if self.source.error is None and self.source.heldout is not None:
+            error = measure_error(self.source, self.settings)
+            object.__setattr__(self, "source", replace(self.source, error=error))
+        return self.source
 
     @property
     def label_mismatch(self) -> str:
@@ -173,7 +182,7 @@ class Pipeline(Saved):
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
         with_labels = labelled(target, labels, self.source, "estimate", label_weights)
-        made = made or estimate(self.source, target, self.method, **self.options)
+        made = made or estimate(self.measured if check else self.source, target, self.method, **self.options)
         made = replace(made, calibrator=self.calibrator, on_reject=on_reject)
         if not check and labels is None:
             return made, earlier
@@ -290,7 +299,7 @@ class Pipeline(Saved):
             whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, check=check)
             return replace(of_estimates(self.source, names, [whole]), calibrator=self.calibrator)
         options = {"labels": labels, "label_weights": label_weights, **(self.options if self.method == "ebls" else {})}
-        estimated = groups(self.source, keys, target, share=share, **options)
+        estimated = groups(self.measured if check else self.source, keys, target, share=share, **options)
         if not check:
             return replace(estimated, calibrator=self.calibrator)
         made = estimated.whole if labels is None and self.method == "ebls" else None
@@ -330,7 +339,7 @@ class Pipeline(Saved):
         **options
             Options of the method, as for `Stream`.
         """
-        return Stream(method, self.source, calibrator=self.calibrator, **self._stream_options(method, options))
+        return Stream(method, self.measured, calibrator=self.calibrator, **self._stream_options(method, options))
 
     def _stream_options(self, method: str, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a stream: the default one has the prior without shift and settings of the pipeline."""
@@ -358,7 +367,7 @@ class Pipeline(Saved):
         """
         limit = {} if max_streams is None else {"max_streams": max_streams}
         arguments = {**limit, **self._stream_options(method, options)}
-        return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **arguments)
+        return StreamTable(method, self.measured, calibrator=self.calibrator, on_evict=on_evict, **arguments)
 
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes must hold of the pipeline."""
@@ -368,7 +377,7 @@ class Pipeline(Saved):
         arrays = {f"option_{name}": value for name, value in self.options.items() if isinstance(value, np.ndarray)}
         options = {name: value for name, value in self.options.items() if not isinstance(value, np.ndarray)}
         raw = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
-        described = to_fields(self.source, self.calibrator)
+        described = to_fields(self.measured, self.calibrator)
         return {"method": self.method, "options": options, **arrays, **raw, **described}
 
     @classmethod
