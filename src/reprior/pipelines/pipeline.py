@@ -99,9 +99,8 @@ class Pipeline(Saved):
     @property
     def measured(self) -> Source:
         """The source with its classifier error, which is measured when a test or stream first needs it."""
-        if self.source.error is None and self.source.heldout is not None:
-            error = measure_error(self.source, self.settings)
-            object.__setattr__(self, "source", replace(self.source, error=error))
+        if self.source.error is None:
+            object.__setattr__(self, "source", replace(self.source, error=measure_error(self.source, self.settings)))
         return self.source
 
     @property
@@ -136,9 +135,7 @@ class Pipeline(Saved):
         in_memory = isinstance(proba, (np.ndarray, CalibratedBlocks, ArrayBlocks)) or not isinstance(proba, Blocks)
         if in_memory and not listed:
             rows = self._calibrated(proba.array if isinstance(proba, ArrayBlocks) else proba, caller)
-            if self.calibrator is not None:
-                return ArrayBlocks(rows, checked=True)
-            return as_blocks(rows, self.source.prior, caller)
+            return ArrayBlocks(rows, checked=True) if self.calibrator else as_blocks(rows, self.source.prior, caller)
         proba = in_columns(proba, block_names(proba), self.classes, caller)
         raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
         return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
@@ -366,7 +363,7 @@ class Pipeline(Saved):
             As in `stream`.
         """
         limit = {} if max_streams is None else {"max_streams": max_streams}
-        arguments = {**limit, **self._stream_options(method, options)}
+        arguments = self._stream_options(method, options | limit)
         return StreamTable(method, self.measured, calibrator=self.calibrator, on_evict=on_evict, **arguments)
 
     def fields(self, caller: str) -> dict[str, Any]:
@@ -377,8 +374,7 @@ class Pipeline(Saved):
         arrays = {f"option_{name}": value for name, value in self.options.items() if isinstance(value, np.ndarray)}
         options = {name: value for name, value in self.options.items() if not isinstance(value, np.ndarray)}
         raw = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
-        described = to_fields(self.measured, self.calibrator)
-        return {"method": self.method, "options": options, **arrays, **raw, **described}
+        return {"method": self.method, "options": options, **arrays, **raw, **to_fields(self.measured, self.calibrator)}
 
     @classmethod
     def from_fields(cls, about: dict[str, Any], caller: str) -> Pipeline:
