@@ -19,7 +19,7 @@ from reprior._labels import is_missing, named
 from reprior.batch.registry import ALIASES, METHODS, check_options, method_name
 from reprior.estimates.groups import Groups
 from reprior.estimates.show import verdicts
-from reprior.io.files import open_table, ordered, prepared, whole
+from reprior.io.files import open_table, ordered, whole
 from reprior.io.labels import TargetLabels, checked_labels, column_in, is_list, read_list
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
@@ -131,7 +131,7 @@ def read_inputs(
     table = open_table(target, Choice(columns=columns, caller=caller, classes=pipe.classes or (), names=names,
                                       aside=aside, values=fitted.values))  # fmt: skip
     pipe, matched = match_classes(pipe, table.classes, caller, target)
-    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)))
+    table = ordered(table, pipe.classes, len(pipe.source.prior))
     rows = FileBlocks(table)
     if by and pipe.method != "ebls":
         fail(caller, "--method", "be ebls with --by", pipe.method,

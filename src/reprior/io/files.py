@@ -2,7 +2,7 @@
 
 A `Table` is one or several parts, each of which can be read again and again as chunks of rows. `FileBlocks` makes a
 target of it: rows are checked in the first pass and kept decoded in a scratch file, so that later passes only read.
-`prepared` and `ordered` are tables whose rows are made probabilities, and whose columns are put in order.
+`ordered` is a table whose rows are made probabilities, and whose columns are put in order.
 """
 
 from __future__ import annotations
@@ -138,7 +138,6 @@ def too_long(caller: str, name: str) -> NoReturn:
          remedy="Write one row on each line")  # fmt: skip
 
 
-CHUNK_NUMBERS = 1 << 21  # prepared at once
 DECIMAL_NUMBER = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
 QUOTED = re.compile(r'"[^"]*"')
 CONTROL = re.compile(rb"(?!\xff\xfe|\xfe\xff).*[\x01-\x08\x0e-\x19\x1b-\x1f]", re.S)  # no text, unless in UTF-16
@@ -219,61 +218,49 @@ def check_header(line: bytes, caller: str, name: str, classes: Sequence[str] = (
              remedy="Put the names of the classes before the first row")  # fmt: skip
 
 
-def slices(part: Part) -> Iterator[Chunk]:
-    """Yield the rows of a part in chunks of limited size; an NPY file has one chunk."""
-    step = max(1, CHUNK_NUMBERS // part.n_classes)
-    for chunk in part.read():
-        for at in range(0, len(chunk.proba), step):
-            labels = None if chunk.labels is None else chunk.labels[at : at + step]
-            yield Chunk(chunk.proba[at : at + step], labels)
+def prepared(table: Table, order: Sequence[int] | None = None) -> Table:
+    """Return a table whose rows are read as `prepare` makes them, with their columns in this order.
 
+    Written rows keep the type of the file, and the order of its columns.
+    """
+    values, caller, classes = table.choice.values, table.choice.caller, table.classes
+    if values is None and order is None:
+        return table
+    back = None if order is None else np.argsort(order)
+    if order is not None and classes is not None:
+        classes = tuple(classes[j] for j in order)
 
-def prepared(table: Table) -> Table:
-    """Return a table whose rows are read as `prepare` makes them; written rows keep the type of the file."""
-    values = table.choice.values
+    def view(rows: Matrix) -> Matrix:
+        return prepare(rows if order is None else np.ascontiguousarray(rows[:, order]), values)
 
     def of(part: Part) -> Part:
         def read() -> Iterator[Chunk]:
-            for number, chunk in enumerate(slices(part)):
+            for number, chunk in enumerate(part.read()):
                 if number == 0:
-                    refuse_probabilities(chunk.proba[:1000], values, table.choice.caller, part.name)
-                yield chunk._replace(proba=prepare(chunk.proba, values))
+                    refuse_probabilities(chunk.proba[:1000], values, caller, part.name)
+                yield chunk._replace(proba=view(chunk.proba))
 
         def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
             def fixed(rows: Matrix) -> Corrected:
-                made = fn(prepare(rows, values))
-                return made._replace(rows=made.rows.astype(rows.dtype, copy=False))
+                out, inside = fn(view(rows))
+                if back is not None:
+                    out, inside = out[:, back], None if inside is None else inside[:, back]
+                return Corrected(out.astype(rows.dtype, copy=False), inside)
 
-            part.rewrite(file, fixed, names)
+            part.rewrite(file, fixed, names if names is None or back is None else [names[j] for j in back])
 
-        return replace(part, read=read, rewrite=rewrite, mapped=False)
+        return replace(part, read=read, rewrite=rewrite, cheap=False, classes=classes)
 
-    return table if values is None else replace(table, parts=tuple(map(of, table.parts)))
+    return replace(table, parts=tuple(map(of, table.parts)))
 
 
 def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Table:
-    """Return a table whose rows are read, and written, with their columns in the order of `classes` (K,)."""
+    """Return the table `prepared` with its columns in the order of `classes` (K,)."""
     part, caller = table.parts[0], table.choice.caller
     remedy = f"Choose the class columns with `{table.choice.option}`; say what they are called with `--classes FILE`"
     if part.n_classes != n_classes:
         fail(caller, part.name, f"have the {n_classes} classes of the source",
              classes_apart(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip
     if classes is None or part.classes is None or part.classes == classes:
-        return table
-    order = np.array(places_of(classes, part.classes, caller, part.name, remedy))
-    back = np.argsort(order).tolist()
-
-    def of(part: Part) -> Part:
-        def read() -> Iterator[Chunk]:
-            return (chunk._replace(proba=np.ascontiguousarray(chunk.proba[:, order])) for chunk in slices(part))
-
-        def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
-            def fixed(rows: Matrix) -> Corrected:
-                made = fn(np.ascontiguousarray(rows[:, order]))
-                return Corrected(made.rows[:, back], None if made.inside is None else made.inside[:, back])
-
-            part.rewrite(file, fixed, None if names is None else [names[j] for j in back])
-
-        return replace(part, read=read, rewrite=rewrite, mapped=False, classes=classes)
-
-    return replace(table, parts=tuple(map(of, table.parts)))
+        return prepared(table)
+    return prepared(table, places_of(classes, part.classes, caller, part.name, remedy))

@@ -72,7 +72,7 @@ class FileBlocks:
     def _decoded(self) -> Iterator[Matrix]:
         """Yield the rows as the files have them, changed; those of the first pass are checked, and kept if possible."""
         first_pass, step, n = self.n is None, block_rows(self.n_classes), 0
-        if first_pass and (self.change is not None or not all(part.mapped for part in self.table.parts)):
+        if first_pass and (self.change is not None or not all(part.cheap for part in self.table.parts)):
             self.kept = tempfile.TemporaryFile()  # noqa: SIM115
         for part, first, chunk in self.table.chunks():
             for at in range(0, len(chunk.proba), step):

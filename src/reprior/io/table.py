@@ -44,7 +44,7 @@ def refuse_set_column(there: Iterable[str], caller: str, part: str) -> None:
 class Chunk(NamedTuple):
     """Rows as they came: `proba` (n, K) of any float type, `labels` (n,) if they were asked for."""
 
-    proba: Matrix  # or NpyRows, which are sliced alike
+    proba: Matrix
     labels: Any = None
 
 
@@ -82,7 +82,7 @@ class Part:
     column: Callable[[str, Choice], Iterator[list[Any]]]
     classes: tuple[str, ...] | None = None
     rows: int | None = None
-    mapped: bool = False
+    cheap: bool = False  # to read again: decoded rows need not be kept
     unused: tuple[str, ...] = ()  # columns of numbers that the source does not name
     kind: str = ""
     columns: tuple[str, ...] = ()  # taken as classes, if each class has one
@@ -121,7 +121,7 @@ class Table:
 
     def load(self) -> Chunk:
         """Return all rows at once; for held-out data, which fits in memory."""
-        chunks = [Chunk(chunk.proba[:], chunk.labels) for _, _, chunk in self.chunks()]
+        chunks = [chunk for _, _, chunk in self.chunks()]
         if not chunks:
             fail(self.choice.caller, self.parts[0].name, "have at least one row", "none")
         if len(chunks) == 1:

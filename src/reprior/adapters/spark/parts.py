@@ -23,7 +23,7 @@ from reprior._check import InputError, fail
 from reprior._labels import is_missing
 from reprior._types import Matrix
 from reprior.io.files import open_part, prepared
-from reprior.io.npy import npy_header
+from reprior.io.npy import write_head
 from reprior.io.scratch import check_block
 from reprior.io.table import Choice, Opener, Part, Table, readable
 from reprior.rows.blocks import ArrayBlocks, add_up, numbered
@@ -81,16 +81,14 @@ class Reader:
             from reprior.io.arrow import parquet_part
 
             part = parquet_part(file.name, opener(file.path), self.choice, range(*piece.groups))
-        return prepared(Table((part,), self.choice)).parts[0]
+        return prepared(Table((part,), self.choice), self.order).parts[0]
 
     def rows(self, piece: Piece) -> Iterator[Matrix]:
         """Yield the rows of a piece in blocks, checked and changed."""
         part, at = self.open(piece), 0
         with readable(piece.file.name, self.choice.caller):
             for chunk in part.read():
-                rows = chunk.proba[:]
-                rows = rows if self.order is None else np.ascontiguousarray(rows[:, list(self.order)])
-                for block in ArrayBlocks(rows).stored():
+                for block in ArrayBlocks(chunk.proba).stored():
                     check_block(part, self.choice, piece.start, piece.first, at, block)
                     at += len(block)
                     yield block if self.change is None else self.change(np.asarray(block, np.float64))
@@ -257,12 +255,12 @@ class Keeping:
     def add(self, block: Matrix) -> None:
         if self.dtype is None:
             self.dtype = block.dtype
-            whole = np.broadcast_to(np.zeros((), block.dtype), (self.piece.rows, block.shape[1]))
+            shape = (self.piece.rows, block.shape[1])
             with suppress(OSError):
                 self.place.parent.mkdir(parents=True, exist_ok=True)
-                if make_room(self.place.parent, whole.nbytes, self.reader):
+                if make_room(self.place.parent, shape[0] * block[:1].nbytes, self.reader):
                     self.file = self.partial.open("wb")
-                    self.file.write(npy_header(whole))
+                    write_head(self.file, shape, block.dtype)
         elif block.dtype != self.dtype:
             self.close()
         if self.file is not None:
