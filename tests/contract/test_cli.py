@@ -20,7 +20,7 @@ import pytest
 from cli_files import CLASSES, TARGETS, N, msgpack_rows
 
 import reprior as rp
-from reprior.cli import COMMANDS, ELSEWHERE, _progress
+from reprior.cli import COMMANDS, ELSEWHERE, _shell
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 PAGE = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8").replace("\\\n", "")
@@ -405,8 +405,8 @@ def test_in_a_pipe_a_word_says_that_work_goes_on(monkeypatch):
             words.write(text)
             said.set()
 
-    monkeypatch.setattr(_progress, "FIRST", 0.01)
+    monkeypatch.setattr(_shell, "FIRST", 0.01)
     monkeypatch.setattr(sys, "stderr", Pipe())
-    with _progress.patience():
+    with _shell.patience():
         assert said.wait(60)
     assert re.fullmatch(r"(Still working after \d+ s\.\n)+", words.getvalue())

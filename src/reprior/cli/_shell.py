@@ -1,4 +1,4 @@
-"""How a command ends (its answer as text or JSON, a sentence for each failure), and outputs that harm nothing."""
+"""How a command ends (its answer as text or JSON, a sentence for each failure), its progress, and safe outputs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import math
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +22,7 @@ from reprior._check import fail
 from reprior.state import hidden, lock, naming
 
 DONE, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 130
+FIRST, THEN = 10.0, 60.0  # seconds until a word where there is no bar, and from one to the next
 
 
 class Answer(NamedTuple):
@@ -167,3 +171,50 @@ def alone(caller: str, path: Path, option: str) -> Iterator[None]:
         for folder in made:
             with suppress(OSError):  # unless something was written there
                 folder.rmdir()
+
+
+@contextmanager
+def progress(rows: Any) -> Iterator[None]:
+    """Show a bar on stderr while passes over `rows` (FileBlocks) run, if stderr is a terminal and rich is there."""
+    if not sys.stderr.isatty() or find_spec("rich") is None:
+        with patience():
+            yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task, number = bar.add_task("pass 1", total=rows.table.rows), 1
+
+        def advance(n: int) -> None:
+            nonlocal number
+            if bar.tasks[0].finished:
+                number += 1
+                bar.reset(task, description=f"pass {number}")
+            bar.advance(task, n)
+
+        rows.watch = advance
+        try:
+            yield
+        finally:
+            rows.watch = None
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Report on stderr, if there is no bar, that the command still works: after ten seconds, then every minute."""
+    done, start = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        wait = FIRST
+        while not done.wait(wait):
+            sys.stderr.write(f"Still working after {time.monotonic() - start:.0f} s.\n")
+            wait = THEN
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

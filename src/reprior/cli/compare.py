@@ -15,8 +15,7 @@ from reprior._types import Vector
 from reprior.assess.compare import compare
 from reprior.assess.metrics import kl
 from reprior.cli._inputs import Inputs, by_option, input_options, read_inputs
-from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, print_answer
+from reprior.cli._shell import Answer, print_answer, progress
 from reprior.io.files import open_table, ordered
 from reprior.io.labels import label_columns
 from reprior.io.sources import read_prior

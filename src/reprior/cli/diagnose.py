@@ -9,8 +9,7 @@ import click
 
 from reprior.assess.diagnose import diagnose
 from reprior.cli._inputs import input_options, method_options, read_inputs
-from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, print_answer
+from reprior.cli._shell import Answer, print_answer, progress
 
 
 @click.command("diagnose")

@@ -9,8 +9,7 @@ import click
 from reprior import PriorEstimate
 from reprior._check import counted
 from reprior.cli._inputs import Inputs, by_option, input_options, listing_options, method_options, read_inputs
-from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, print_answer
+from reprior.cli._shell import Answer, print_answer, progress
 from reprior.estimates.groups import Groups, groups_text
 from reprior.estimates.show import estimate_shown, first_lines, stopped
 from reprior.report.collect import grouped

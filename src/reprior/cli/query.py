@@ -11,8 +11,7 @@ import click
 from reprior._check import counted, fail
 from reprior.assess.query import query
 from reprior.cli._inputs import input_options, method_options, read_inputs
-from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, keep_apart, print_answer
+from reprior.cli._shell import Answer, keep_apart, print_answer, progress
 from reprior.estimates.verdict import label_advice
 from reprior.io.labels import filled_in, read_ids, write_list
 from reprior.state import whole_file
@@ -37,7 +36,7 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     keep_apart("query", output, files["target"], files["source"], files["counts"])
     refuse_filled_in(output, files["target_labels"])
     job = read_inputs("query", **files)
-    before = None if job.target_labels is None else job.target_labels.listed
+    before = job.labels.listed
     if before is not None and name is not None and name != before.name:
         fail("query", "--id", f"be {before.name!r}, as in the earlier list", repr(name))
     named = before.name if before is not None else name

@@ -11,8 +11,7 @@ import click
 
 from reprior._check import counted
 from reprior.cli._inputs import Inputs, by_option, input_options, level_option, method_options, read_inputs
-from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, json_ready, keep_apart, print_answer
+from reprior.cli._shell import Answer, json_ready, keep_apart, print_answer, progress
 from reprior.estimates.groups import groups_rows
 from reprior.estimates.show import first_lines, stopped
 from reprior.report.collect import collect, grouped

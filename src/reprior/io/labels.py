@@ -40,6 +40,9 @@ class TargetLabels(NamedTuple):
     listed: Listed | None = None
 
 
+UNLABELLED = TargetLabels(None)
+
+
 class Ids(NamedTuple):
     """What names the rows of a target, their names or None, which stands for their numbers, and why it is those."""
 

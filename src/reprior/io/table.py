@@ -268,14 +268,9 @@ def choose(
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
     kinds = {column.name: column.kind for column in columns}
     is_list = [kinds[column] for column in names] == [LIST]
-    unused = () if choice.columns or is_list else unused_floats(free, names)
+    floats = () if choice.columns or is_list else filter(holds_floats, free)
+    unused = tuple(column.name for column in floats if column.name not in (*names, *LABEL_NAMES))
     return Chosen(tuple(names), is_list, label if choice.with_labels else None, unused)
-
-
-def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of floats that are neither classes nor labels."""
-    used = {*names, *LABEL_NAMES}
-    return tuple(column.name for column in columns if holds_floats(column) and column.name not in used)
 
 
 def class_names(columns: Sequence[Column], choice: Choice, name: str) -> list[str]:
