@@ -85,28 +85,27 @@ def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", UserWarning)
         # one plain line: whose line of Python a warning came from is no help here
         warnings.showwarning = lambda message, *_: click.echo(printable(f"Warning: {message}"), err=True)
-        return _run(cli, argv)
-
-
-def _run(cli: click.Group, argv: list[str]) -> int:
-    try:
-        result = cli.main(argv, prog_name="reprior", standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return reader_gone()
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return _say("Interrupted. No partial file was left.", argv, INTERRUPTED)
-    except click.ClickException as error:
-        hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
-        return _say(f"{error.format_message()} (see `{hint} --help`)", argv, BAD_INPUT)
-    except (ValueError, OSError, MemoryError, ImportError) as error:
-        sentence = _sentence(error)
-        if sentence is None:
-            raise
-        return _say(sentence, argv, BAD_INPUT)
-    return result if isinstance(result, int) else DONE
+        code = BAD_INPUT
+        try:
+            result = cli.main(argv, prog_name="reprior", standalone_mode=False)
+            sys.stdout.flush()
+            return result if isinstance(result, int) else DONE
+        except BrokenPipeError:
+            return reader_gone()
+        except click.exceptions.Exit as end:
+            return end.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            message, code = "Interrupted. No partial file was left.", INTERRUPTED
+        except click.ClickException as error:
+            hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
+            message = f"{error.format_message()} (see `{hint} --help`)"
+        except (ValueError, OSError, MemoryError, ImportError) as error:
+            message = sentence_about(error)
+            if not message:
+                raise
+    text = json.dumps({"error": message, "exit": code}) if "--json" in argv else f"Error: {message}"
+    click.echo(printable(text), err=True)
+    return code
 
 
 def reader_gone() -> int:
@@ -115,8 +114,8 @@ def reader_gone() -> int:
     return DONE
 
 
-def _sentence(error: Exception) -> str | None:
-    """Return what to say about bad input, a system error or a missing extra; None for a mistake of ours."""
+def sentence_about(error: Exception) -> str:
+    """Return what to say about bad input, a system error or a missing extra; "" for a mistake of ours."""
     from reprior._check import InputError
 
     if isinstance(error, OSError) and error.strerror:
@@ -124,14 +123,8 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, MemoryError):
         return "Not enough memory. Pass fewer samples or classes at a time, or use a larger machine."
     if isinstance(error, (InputError, OSError)) or "pip install '.[" in str(error):
-        return getattr(error, "shell", str(error))
-    return None
-
-
-def _say(message: str, argv: Sequence[str], code: int) -> int:
-    text = json.dumps({"error": message, "exit": code}) if "--json" in argv else f"Error: {message}"
-    click.echo(printable(text), err=True)
-    return code
+        return str(getattr(error, "shell", error))
+    return ""
 
 
 def keep_apart(caller: str, output: Path | None, *inputs: Path | None) -> None:

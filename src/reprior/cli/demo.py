@@ -52,8 +52,9 @@ def command(output: Path) -> Answer:
         }  # fmt: skip
         if name == TYPICAL:
             counted = np.bincount(proba.argmax(axis=1), minlength=len(true)) / len(y)
-            shares = {label: _named(prior, data.classes) for label, prior in
-                      (("true", true), ("predicted classes", counted), ("estimated", est.prior))}  # fmt: skip
+            for label, prior in (("true", true), ("predicted classes", counted), ("estimated", est.prior)):
+                named = {name: float(prior[data.classes.index(code)]) for code, name in LANGUAGES.items()}
+                shares[label] = {**named, "171 others": max(0.0, 1 - sum(named.values()))}
     seconds = round(time.perf_counter() - start, 2)
     gain = max(row["after"] - row["before"] for row in table.values())
     title = f"Correction gains up to {100 * gain:.0f} points of accuracy"
@@ -65,12 +66,6 @@ def command(output: Path) -> Answer:
     value = {"data": data.name, "heldout_rows": len(data.heldout_y), "seconds": seconds, "channels": table,
              "picture": picture, "origin": data.origin}  # fmt: skip
     return Answer(value, _text(value, len(data.classes)))
-
-
-def _named(prior: Any, classes: tuple[str, ...]) -> dict[str, float]:
-    """Return the shares of the languages that the picture names, and of all others together."""
-    shown = {name: float(prior[classes.index(code)]) for code, name in LANGUAGES.items()}
-    return {**shown, "171 others": max(0.0, 1 - sum(shown.values()))}
 
 
 def _text(value: dict[str, Any], n_classes: int) -> str:

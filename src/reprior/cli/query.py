@@ -34,7 +34,10 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     Example:  reprior query scores.parquet --source model.reprior -n 100 -o to_label.csv
     """
     keep_apart("query", output, files["target"], files["source"], files["counts"])
-    refuse_filled_in(output, files["target_labels"])
+    labels = files["target_labels"]
+    if (count := filled_in(output)) and not (labels and os.path.exists(labels) and os.path.samefile(labels, output)):
+        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
+             remedy=f"Add `--labels {output}` to keep them")  # fmt: skip
     job = read_inputs("query", **files)
     before = job.labels.listed
     if before is not None and name is not None and name != before.name:
@@ -65,10 +68,3 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     lines += [advice.strip()] * bool(advice)
     lines.append(f"Fill in the column label, then pass --labels {output}.")
     return Answer(value, "\n".join(lines) + job.note())
-
-
-def refuse_filled_in(output: Path, labels: str | None) -> None:
-    """Refuse to replace a list with labels, unless it is the one to continue from."""
-    if (count := filled_in(output)) and not (labels and os.path.exists(labels) and os.path.samefile(labels, output)):
-        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
-             remedy=f"Add `--labels {output}` to keep them")  # fmt: skip

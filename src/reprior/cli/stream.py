@@ -83,18 +83,12 @@ def command(as_json: bool, **settings: Any) -> int:
             piped = run.out.handle == 1
         finally:
             run.close()
-        lines = [json.dumps(summary(run))] * (not piped) if as_json else report(run, piped)
-        for line in lines:
+        value = {"rows": run.stream.n, "skipped": run.at.skipped, "labels": run.labels.n_used,
+                 "labels_lost": run.labels.n_lost, "output": run.out.name, "state": str(state) if state else None,
+                 "matched": run.matched, "alarm": run.watch.verdict(), "acts": run.stream.acts._asdict()}  # fmt: skip
+        for line in [json.dumps(value)] * (not piped) if as_json else report(run, piped):
             click.echo(printable(line), err=True)
         return INTERRUPTED if run.stop.asked else DONE
-
-
-def summary(run: StreamRun) -> dict[str, Any]:
-    """Return what a run did, for --json."""
-    labels, state = run.labels, run.options.state
-    return {"rows": run.stream.n, "skipped": run.at.skipped, "labels": labels.n_used, "labels_lost": labels.n_lost,
-            "output": run.out.name, "state": str(state) if state else None, "matched": run.matched,
-            "alarm": run.watch.verdict(), "acts": run.stream.acts._asdict()}  # fmt: skip
 
 
 def report(run: StreamRun, piped: bool) -> list[str]:
@@ -131,14 +125,6 @@ def alarm_for(source: Source, options: StreamOptions) -> Alarm | None:
         return None  # too few held-out samples to tell anything by
 
 
-def refuse_other_format(kind: str, options: StreamOptions) -> None:
-    """Refuse an output whose name ends like another format: it has the format of the input, unless it is the prior."""
-    wanted = FORMATS.get(Path(options.output).suffix.lower(), kind)
-    if options.emitted != "prior" and wanted != kind:
-        ending = next(ending for ending, of in FORMATS.items() if of == kind)
-        fail("stream", "-o", f"end in {ending}, since the output has the format of the input", str(options.output))
-
-
 class StreamRun:
     """Reads records, corrects and learns them, writes them, and saves how far it got."""
 
@@ -148,8 +134,11 @@ class StreamRun:
         self.watch = AlarmWatch(None, options.on_alarm)
         before = restore(options, self.labels, self.watch)
         self.at = self.new_state() if before is None else before
-        if before is not None and options.rearm:
-            self.watch.rearm(before.stream.n)
+        if before is not None and options.rearm:  # the last alarm was dealt with
+            if self.watch.alarm is None:
+                fail("stream", "--rearm", "be used with an alarm", "none", remedy="Add `--alarm`")
+            self.watch.alarm.reset()
+            self.watch.reported, self.watch.before = False, before.stream.n
         self.out = Leaving(options.output, None if before is None else before.written, self.at.written_tail,
                            self.at.output)  # fmt: skip
         self.at.output, self.stream = str(options.output), self.at.stream
@@ -253,12 +242,16 @@ class StreamRun:
         try:
             self.process(records)
         except InputError:
-            at.read(bytes(data[: start + ends[at.records - before]]))
+            self.note_read(data, start + ends[at.records - before])
             self.save()
             raise
-        at.read(bytes(data[: start + ends[-1]]))
+        self.note_read(data, start + ends[-1])
         at.begins = False
-        del data[: start + ends[-1]]
+
+    def note_read(self, data: bytearray, n: int) -> None:
+        """Note that the first `n` bytes have been dealt with, and remove them."""
+        self.at.offset, self.at.read_tail = self.at.offset + n, tail_of(self.at.read_tail, bytes(data[:n]))
+        del data[:n]
 
     def recognise(self, data: bytes) -> int | None:
         """Find the form of the records; return how many bytes come before the first, None if more data are needed."""
@@ -270,7 +263,10 @@ class StreamRun:
         if recognised is None:
             return None
         self.at.form, start = recognised
-        refuse_other_format(self.at.form.kind, options)
+        kind = self.at.form.kind
+        if options.emitted != "prior" and FORMATS.get(options.output.suffix.lower(), kind) != kind:
+            ending = next(ending for ending, of in FORMATS.items() if of == kind)
+            fail("stream", "-o", f"end in {ending}, since the output has the format of the input", str(options.output))
         if choice.names and choice.classes and not self.at.form.columns and choice.names != choice.classes:
             fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
                  listed(choice.names), remedy=f"That is {listed(choice.classes)}")  # fmt: skip

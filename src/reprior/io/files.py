@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import csv
-import io
 import re
 import shutil
 import sys
@@ -49,25 +48,19 @@ RECORD_BYTES = 1 << 24  # a line or record longer than this is none: it would ho
 def open_table(path: str | Path, choice: Choice) -> Table:
     """Return the rows of a file, of a folder's parts in the order of their names, or of standard input (`-`)."""
     place = Path(path)
-    if not place.is_dir():
-        name = "standard input" if str(path) == "-" else str(place)
-        return renamed(Table((open_part(name, opener_of(place), choice),), choice))
-    files = sorted(f for f in place.rglob("*") if f.suffix in SUFFIXES and f.is_file() and f.name[0] not in "._")
-    if not files:
-        fail(choice.caller, str(place), f"hold files that end in {', '.join(SUFFIXES)}", "none")
-    parts = tuple(open_part(str(f), lambda f=f: f.open("rb"), choice) for f in files)  # type: ignore[misc]
+    if place.is_dir():
+        files = sorted(f for f in place.rglob("*") if f.suffix in SUFFIXES and f.is_file() and f.name[0] not in "._")
+        if not files:
+            fail(choice.caller, str(place), f"hold files that end in {', '.join(SUFFIXES)}", "none")
+        parts = [open_part(str(f), opener_of(f), choice) for f in files]
+    else:
+        parts = [open_part("standard input" if str(path) == "-" else str(place), opener_of(place), choice)]
     for part in parts[1:]:
         if part.n_classes != parts[0].n_classes or part.classes != parts[0].classes:
             fail(choice.caller, part.name, f"have the classes of {parts[0].name}",
                  classes_apart(part.classes, part.n_classes, parts[0].classes))  # fmt: skip
-    return renamed(Table(parts, choice))
-
-
-def renamed(table: Table) -> Table:
-    """Return the table with its class columns called as the user says."""
-    part = table.parts[0]
-    names = user_names(part.classes, part.n_classes, table.choice, part.name)
-    return replace(table, parts=tuple(replace(part, classes=names) for part in table.parts))
+    names = user_names(parts[0].classes, parts[0].n_classes, choice, parts[0].name)
+    return Table(tuple(replace(part, classes=names) for part in parts), choice)
 
 
 SPOOLED: dict[tuple[object, ...], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
@@ -85,21 +78,18 @@ def opener_of(path: Path) -> Opener:
         with path.open("rb") if about else nullcontext(sys.stdin.buffer) as stream:
             shutil.copyfileobj(stream, file, 1 << 20)
         SPOOLED[key] = file
-    return lambda: Reopened(SPOOLED[key])
+
+    def reopen() -> IO[bytes]:
+        SPOOLED[key].seek(0)
+        return open(SPOOLED[key].fileno(), "rb", closefd=False)
+
+    return reopen
 
 
 def whole(path: Path) -> bytes:
     """Return the bytes of a file, or of a pipe, as often as needed."""
     with opener_of(path)() as file:
         return file.read()
-
-
-class Reopened(io.BufferedReader):
-    """The same open file from its start; closing this view leaves the file open for the next pass."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        file.seek(0)
-        super().__init__(io.FileIO(file.fileno(), closefd=False))
 
 
 def open_kind(opener: Opener) -> str:
