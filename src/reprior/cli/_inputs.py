@@ -19,9 +19,8 @@ from reprior._labels import is_missing, named
 from reprior.batch.registry import ALIASES, METHODS, check_options, method_name
 from reprior.estimates.groups import Groups
 from reprior.estimates.show import verdicts
-from reprior.io.files import open_table, ordered, whole
+from reprior.io.files import FileBlocks, open_table, ordered, whole
 from reprior.io.labels import UNLABELLED, TargetLabels, checked_labels, column_in, is_list, read_list
-from reprior.io.scratch import FileBlocks
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
 from reprior.io.table import Choice, Table, group_keys
 from reprior.online.registry import ONLINE

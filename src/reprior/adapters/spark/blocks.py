@@ -228,17 +228,17 @@ def files_at(path: str, caller: str) -> list[File]:
 
     if root.is_file:
         return [file_of(root)]
+
+    def is_data(about: Any) -> bool:
+        """Return whether this is none of the files that Spark and others put beside data."""
+        steps = about.path[len(inside) :].strip("/").split("/")
+        return about.is_file and about.path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
+
     inner = system.get_file_info(fs.FileSelector(inside, recursive=True))
-    files = sorted((about for about in inner if about.is_file and visible(about.path, inside)), key=lambda a: a.path)
+    files = sorted(filter(is_data, inner), key=lambda about: about.path)
     if not files:
         fail(caller, path, f"hold files that end in {', '.join(SUFFIXES)}", "none")
     return [file_of(about) for about in files]
-
-
-def visible(path: str, root: str) -> bool:
-    """Return whether a file is data, and not one of those that Spark and others put beside it."""
-    steps = path[len(root) :].strip("/").split("/")
-    return path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
 
 
 def delete(folder: str) -> None:

@@ -22,9 +22,8 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._labels import is_missing
 from reprior._types import Matrix
-from reprior.io.files import open_part, prepared
+from reprior.io.files import check_block, open_part, prepared
 from reprior.io.npy import write_head
-from reprior.io.scratch import check_block
 from reprior.io.table import Choice, Opener, Part, Table, readable
 from reprior.rows.blocks import ArrayBlocks, add_up, numbered
 
@@ -210,9 +209,14 @@ def total(pieces: Sequence[Piece], reader: Reader, fn: Callable[[int, Matrix], S
 def blocks_of(piece: Piece, reader: Reader) -> Iterator[Matrix]:
     """Yield the blocks of a piece: kept ones if its file is still the same, else read, and kept if there is room."""
     check_fresh(piece.file, reader.choice.caller)
-    place = kept_at(piece, reader)
-    rows = kept(place, piece)
-    if rows is not None:
+    about = blake2b(repr((piece.file, piece.groups)).encode(), digest_size=16).hexdigest()
+    folders = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")
+    place = Path(folders[int(about[:8], 16) % len(folders)]) / KEPT / f"{reader.mark}-{about}.npy"
+    rows: Any = ()
+    with suppress(OSError, ValueError):  # none is there, or it is damaged
+        rows = np.asarray(np.load(place, mmap_mode="r"))
+        os.utime(place)  # what was used last is dropped last
+    if len(rows) == piece.rows:
         yield from ArrayBlocks(rows).stored()
         return
     keeping = Keeping(place, piece, reader)
@@ -226,48 +230,26 @@ def blocks_of(piece: Piece, reader: Reader) -> Iterator[Matrix]:
         keeping.close()
 
 
-def kept_at(piece: Piece, reader: Reader) -> Path:
-    """Return where the rows of a piece are kept, if they are, on this machine: in Spark's local folders."""
-    about = blake2b(repr((piece.file, piece.groups)).encode(), digest_size=16).hexdigest()
-    folders = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")
-    return Path(folders[int(about[:8], 16) % len(folders)]) / KEPT / f"{reader.mark}-{about}.npy"
-
-
-def kept(place: Path, piece: Piece) -> Matrix | None:
-    """Return the rows of a piece that are kept, mapped; None if there are none, or not all."""
-    try:
-        rows: Matrix = np.asarray(np.load(place, mmap_mode="r"))
-        os.utime(place)  # what was used last is dropped last
-    except (OSError, ValueError):
-        return None
-    return rows if len(rows) == piece.rows else None
-
-
 class Keeping:
     """Write the blocks of a piece beside reading them, whole or not at all; where there is no room, do nothing."""
 
     def __init__(self, place: Path, piece: Piece, reader: Reader) -> None:
         self.place, self.piece, self.reader = place, piece, reader
         self.file: IO[bytes] | None = None
-        self.dtype: Any = None
-        self.partial = place.with_suffix(f".{os.getpid()}")
+        self.partial, self.begun = place.with_suffix(f".{os.getpid()}"), False
 
     def add(self, block: Matrix) -> None:
-        if self.dtype is None:
-            self.dtype = block.dtype
-            shape = (self.piece.rows, block.shape[1])
-            with suppress(OSError):
+        try:
+            if not self.begun:
+                self.begun, shape = True, (self.piece.rows, block.shape[1])
                 self.place.parent.mkdir(parents=True, exist_ok=True)
                 if make_room(self.place.parent, shape[0] * block[:1].nbytes, self.reader):
                     self.file = self.partial.open("wb")
                     write_head(self.file, shape, block.dtype)
-        elif block.dtype != self.dtype:
-            self.close()
-        if self.file is not None:
-            try:
+            if self.file is not None:
                 self.file.write(np.ascontiguousarray(block).data)
-            except OSError:  # the disk is full: every pass reads this piece again
-                self.close()
+        except OSError:  # the disk is full: every pass reads this piece again
+            self.close()
 
     def close(self, *, whole: bool = False) -> None:
         if self.file is not None:
