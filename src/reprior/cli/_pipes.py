@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
+
 from reprior._check import fail
 from reprior.state import lock
 
@@ -74,7 +76,7 @@ class Arriving:
     def __init__(
         self, path: Path, offset: int, tail: bytes, mark: list[int] | None, *, follow: bool, stop: Stop
     ) -> None:
-        self.path, self.at, self.tail, self.stop, self.note = path, offset, tail, stop, ""
+        self.path, self.at, self.tail, self.stop = path, offset, tail, stop
         self.handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY | BINARY)
         about = os.fstat(self.handle)
         if stat.S_ISDIR(about.st_mode):
@@ -143,7 +145,7 @@ class Arriving:
             new_file = None
             if ended and self.regular:
                 if not holds(self.handle, self.at, self.tail):
-                    self.note = f"{self.path} was truncated; reading it again from its start."
+                    click.echo(f"{self.path} was truncated; reading it again from its start.", err=True)
                     os.lseek(self.handle, 0, os.SEEK_SET)
                     self.at, self.tail = 0, b""
                     return None

@@ -176,11 +176,12 @@ class StreamRun:
 
     def run(self) -> None:
         """Process all that arrives."""
-        data = bytearray()
+        at, data = self.at, bytearray()
         for piece in self.pieces:
-            if piece is None:
+            if piece is None:  # another file begins: the old one was renamed, or cut
                 self.finish(data)
-                self.next_file()
+                at.offset, at.read_tail, at.mark, at.begins = 0, b"", self.pieces.mark, True
+                self.save()
             else:
                 data += piece
                 if b"\n" in piece or self.binary(data):
@@ -215,15 +216,6 @@ class StreamRun:
                 fail("stream", "input", "end with a whole record", f"{len(data)} bytes of one", place=place)
             at.skip(f"half a record at {place}")
         data.clear()
-
-    def next_file(self) -> None:
-        """Continue at the start of another file: the old one was renamed, or cut."""
-        if self.pieces.note:
-            click.echo(self.pieces.note, err=True)
-            self.pieces.note = ""
-        at = self.at
-        at.offset, at.read_tail, at.mark, at.begins = 0, b"", self.pieces.mark, True
-        self.save()
 
     def take(self, data: bytearray) -> None:
         """Correct and learn the whole records in `data`, and leave the rest in it."""

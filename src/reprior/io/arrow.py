@@ -62,7 +62,7 @@ def parquet_part(name: str, opener: Opener, choice: Choice, groups: range | None
     def writer(file: IO[bytes], schema: Any) -> Any:
         return pq.ParquetWriter(file, schema, compression=codec)
 
-    return batches_part(name, schema, batches, choice, writer, typed_columns(name, schema, choice), first, rows)
+    return batches_part(name, schema, batches, choice, writer, chosen_columns(name, schema, choice), first, rows)
 
 
 def row_groups(about: Any) -> list[int]:
@@ -91,7 +91,7 @@ def arrow_part(name: str, opener: Opener, choice: Choice) -> Part:
                 whole = batch.select(columns) if columns else batch
                 yield from (whole.slice(start, 4096) for start in range(0, whole.num_rows, 4096))
 
-    return batches_part(name, schema, batches, choice, pa.ipc.new_file, typed_columns(name, schema, choice))
+    return batches_part(name, schema, batches, choice, pa.ipc.new_file, chosen_columns(name, schema, choice))
 
 
 def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
@@ -111,7 +111,7 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         if batch is None or not batch.num_rows:
             fail(choice.caller, name, "have at least one row", "column names alone")
     columns = [text_column(field, batch.column(j)) for j, field in enumerate(schema)]
-    chosen = chosen_columns(columns, schema, choice, name)
+    chosen = chosen_columns(name, schema, choice, columns)
     classes = {*chosen.names}
     # all that is not a number to us stays the text it is, whatever the first block made it look like
     types = {column: pa.float64() if column in classes else pa.string() for column in schema.names}
@@ -169,22 +169,22 @@ def text_column(field: Any, values: Any) -> Column:
     return Column(field.name, FLOAT if able else OTHER)
 
 
-def typed_columns(name: str, schema: Any, choice: Choice) -> Chosen:
-    """Return what holds the probabilities of a table whose columns have types."""
+def chosen_columns(name: str, schema: Any, choice: Choice, columns: Sequence[Column] | None = None) -> Chosen:
+    """Return which columns hold probabilities and labels; class columns that hold no numbers are refused.
+
+    What `columns` hold is told by their types, unless it is known.
+    """
 
     def kind(of: Any) -> str:
         return LIST if is_list(of) else FLOAT if pa.types.is_floating(of) else OTHER
 
-    return chosen_columns([Column(field.name, kind(field.type)) for field in schema], schema, choice, name)
-
-
-def chosen_columns(columns: Sequence[Column], schema: Any, choice: Choice, name: str) -> Chosen:
-    """Return which columns hold probabilities and labels; class columns that hold no numbers are refused."""
+    if columns is None:
+        columns = [Column(field.name, kind(field.type)) for field in schema]
     chosen = choose(columns, {field.name: str(field.type) for field in schema}, choice, name)
     for column in chosen.names:
-        kind = schema.field(column).type
-        if not is_number(kind.value_type if chosen.is_list else kind):
-            fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
+        stored = schema.field(column).type
+        if not is_number(stored.value_type if chosen.is_list else stored):
+            fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {stored}",
                  remedy=f"Name the class columns with `{choice.option} first:last` or as a,b,c")  # fmt: skip
     return chosen
 

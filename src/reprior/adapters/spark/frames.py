@@ -38,9 +38,9 @@ def chosen(frame: Any, choice: Choice) -> list[str]:
     """Return the names of the columns that hold the probabilities: one of lists, or one a class."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from reprior.io.arrow import typed_columns
+    from reprior.io.arrow import chosen_columns
 
-    return list(typed_columns("the DataFrame", to_arrow_schema(frame.schema), choice).names)
+    return list(chosen_columns("the DataFrame", to_arrow_schema(frame.schema), choice).names)
 
 
 def correct(estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None) -> Any:
