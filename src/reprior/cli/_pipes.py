@@ -215,8 +215,3 @@ class Leaving:
         if self.handle > 2:
             os.close(self.handle)
             self.handle = -1
-
-    def sync(self) -> None:
-        """Have it on disk, where it goes to a disk."""
-        if self.regular:
-            os.fsync(self.handle)

@@ -66,18 +66,13 @@ def command(
     special = str(output) == "-" or (is_special(output) and not files["target"].is_dir())
     with alone("correct", watch, "--watch") if watch is not None else nullcontext():
         job, wanted = read_inputs("correct", **files), Wanted(prior, watch, anyway, sets, sets_by_class)
-        check_output(output, job, files["target"])
+        promised, written = output.suffix.lower(), SUFFIXES_OF[job.table.parts[0].kind]
+        if promised in (*SUFFIXES, *UNWRITTEN) and promised not in written and not files["target"].is_dir():
+            fail("correct", "--output", f"end in {' or '.join(written)}, the format of the target", output)
         wanted = wanted._replace(sets=check_sets(job, wanted.sets, wanted.by_class))
         with nullcontext() if special else alone("correct", output, "--output"):
             answer = corrected(job, output, wanted, files, special)
     return (DONE if answer.ok else NOT_CONVERGED) if special else answer  # a pipe gets the rows alone
-
-
-def check_output(output: Path, inputs: Inputs, target: Path) -> None:
-    """Refuse an output whose name ends like another format than that of the target."""
-    promised, written = output.suffix.lower(), SUFFIXES_OF[inputs.table.parts[0].kind]
-    if promised in (*SUFFIXES, *UNWRITTEN) and promised not in written and not target.is_dir():
-        fail("correct", "--output", f"end in {' or '.join(written)}, the format of the target", output)
 
 
 class Wanted(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -373,5 +374,6 @@ class StreamRun:
         """Put the state on disk, after what was written before it."""
         self.saved_at = time.monotonic()
         if self.options.state is not None:
-            self.out.sync()
+            if self.out.regular:
+                os.fsync(self.out.handle)
             save(self.at, self.options, self.labels, self.watch)

@@ -24,7 +24,7 @@ from reprior._labels import is_missing
 from reprior._types import Matrix
 from reprior.io.files import check_block, open_part, prepared
 from reprior.io.npy import write_head
-from reprior.io.table import Choice, Opener, Part, Table, readable
+from reprior.io.table import Choice, Opener, Table, readable
 from reprior.rows.blocks import ArrayBlocks, add_up, numbered
 
 S = TypeVar("S")
@@ -71,20 +71,13 @@ class Reader:
     keep: int | None = None  # bytes that the kept rows of an executor may have; None: half of what is free
     mark: str = ""  # distinguishes one reader from another
 
-    def open(self, piece: Piece) -> Part:
-        """Return the part that yields the rows of a piece."""
-        file = piece.file
-        if piece.groups is None:
-            part = open_part(file.name, opener(file.path), self.choice)
-        else:
-            from reprior.io.arrow import parquet_part
-
-            part = parquet_part(file.name, opener(file.path), self.choice, range(*piece.groups))
-        return prepared(Table((part,), self.choice), self.order).parts[0]
-
     def rows(self, piece: Piece) -> Iterator[Matrix]:
         """Yield the rows of a piece in blocks, checked and changed."""
-        part, at = self.open(piece), 0
+        from reprior.io.arrow import parquet_part
+
+        given, at = (piece.file.name, opener(piece.file.path), self.choice), 0
+        part = open_part(*given) if piece.groups is None else parquet_part(*given, range(*piece.groups))
+        part = prepared(Table((part,), self.choice), self.order).parts[0]
         with readable(piece.file.name, self.choice.caller):
             for chunk in part.read():
                 for block in ArrayBlocks(chunk.proba).stored():
