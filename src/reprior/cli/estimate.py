@@ -16,15 +16,10 @@ from reprior._check import counted, fail
 from reprior._types import Vector
 from reprior.assess import compare, diagnose
 from reprior.assess.metrics import kl
-from reprior.cli._inputs import (
-    Inputs,
-    by_option,
-    input_options,
-    level_option,
-    listing_options,
-    method_options,
-    read_inputs,
-)
+
+from reprior.cli._inputs import (  # isort: skip
+    Inputs, by_option, input_options, level_option, listing_options, method_options, read_inputs,
+)  # fmt: skip
 from reprior.cli._shell import Answer, json_ready, keep_apart, print_answer, progress
 from reprior.estimates.groups import Groups, groups_rows, groups_text
 from reprior.estimates.show import estimate_shown, first_lines, stopped
