@@ -44,13 +44,10 @@ def doctor() -> Answer:
         "versions": {name: _version(name) for name in ("reprior", "numpy", "scipy", "click")}
         | {"python": platform.python_version(), "platform": platform.platform()},
         "kernels": "native" if NATIVE else "reference",
-        "blas": {
-            "name": blas["name"],
-            "version": blas["version"],
-            "threads": limits[0] if limits else f"{os.cpu_count()} (all cores)",
-        },
+        "blas": {"name": blas["name"], "version": blas["version"],
+                 "threads": limits[0] if limits else f"{os.cpu_count()} (all cores)"},
         "extras": {extra: _version(module) for extra, (module, _) in EXTRAS.items()},
-    }
+    }  # fmt: skip
     if value["extras"]["spark"]:
         from reprior.adapters.spark.session import java_version, workers_python
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import atexit
 import csv
-import errno
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -337,18 +336,14 @@ class FileBlocks:
             yield from (rows[at : at + step] for at in range(0, len(rows), step))
 
     def _keep(self, file: IO[bytes], block: Matrix) -> bool:
-        """Return whether rows could be kept: not where the disk is full, nor where parts have several types."""
-        if self.dtype not in (None, block.dtype):
-            return False
-        self.dtype = block.dtype
-        try:
-            file.write(np.ascontiguousarray(block).data)
-            file.flush()
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-                raise
-            return False
-        return True
+        """Return whether rows could be kept: not if the disk is full, nor if parts have several types."""
+        self.dtype = block.dtype if self.dtype is None else self.dtype
+        with suppress(OSError):
+            if block.dtype == self.dtype:
+                file.write(np.ascontiguousarray(block).data)
+                file.flush()
+                return True
+        return False
 
 
 def check_block(part: Part, choice: Choice, first: int, total: int, at: int, block: Matrix) -> None:

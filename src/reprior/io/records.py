@@ -177,7 +177,12 @@ class Form:
         elif self.raw:
             rule = f"have {4 * self.n_classes} bytes of float32 in every row"
         for number, value in enumerate(values):
-            if not self.is_row(value):
+            try:
+                row = self.own(value)
+                good = len(row) == self.n_classes and (self.raw or all(type(p) in (int, float) for p in row))
+            except (LookupError, TypeError, ValueError):
+                good = False
+            if not good:
                 got = value if shown is None else shown[number].decode(errors="replace")
                 fail(self.caller, self.name, rule, repr(got)[:80], place=f"row {first + number}")
         fail(self.caller, self.name, "have numbers of ordinary size in every row", "others",
@@ -190,14 +195,6 @@ class Form:
         if self.raw:
             return np.frombuffer(held, "<f4")
         return [float(text) for text in held] if self.kind == CSV else held
-
-    def is_row(self, value: Any) -> bool:
-        """Return whether a value holds K numbers."""
-        try:
-            row = self.own(value)
-            return len(row) == self.n_classes and (self.raw or all(type(p) in (int, float) for p in row))
-        except (LookupError, TypeError, ValueError):
-            return False
 
     def replaced(self, value: Any, row: Any) -> Any:
         """Return a value with other probabilities in it, a list or bytes."""
