@@ -28,6 +28,8 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = self.waiting = False
+
+    def __enter__(self) -> None:
         self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def _ask(self, *_: Any) -> None:
@@ -35,8 +37,7 @@ class Stop:
         if self.waiting:
             raise KeyboardInterrupt
 
-    def end(self) -> None:
-        """Leave both to whoever had them before."""
+    def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 

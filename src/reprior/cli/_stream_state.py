@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -162,19 +163,14 @@ class LateLabels:
 
 def seconds_of(value: Any, number: int) -> tuple[float, bool]:
     """Return a time in seconds and whether it was a date: a number, or text like 2026-11-16T12:00:00Z (else UTC)."""
-    try:
-        if not isinstance(value, bool):
-            seconds = float(value)
-            if np.isfinite(seconds):
-                return seconds, False
-    except (TypeError, ValueError, OverflowError):
-        pass
-    try:
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(value, bool) and np.isfinite(seconds := float(value)):
+            return seconds, False
+    with suppress(TypeError, ValueError, OverflowError):
         when = datetime.fromisoformat(value)
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(), True
-    except (TypeError, ValueError, OverflowError):
-        fail("stream", "input", "have a time in every row, as seconds or like 2026-11-16T12:00:00Z", repr(value)[:60],
-             place=f"row {number}", remedy="Name its column with `--time`")  # fmt: skip
+    fail("stream", "input", "have a time in every row, as seconds or like 2026-11-16T12:00:00Z", repr(value)[:60],
+         place=f"row {number}", remedy="Name its column with `--time`")  # fmt: skip
 
 
 ALARM_FIELDS: dict[str, Any] = {  # fields of `AlarmWatch` as the state file has them

@@ -80,10 +80,12 @@ def command(as_json: bool, **settings: Any) -> int:
         try:
             if run.warning:
                 click.echo(run.warning, err=True)
-            run.run()
+            with run.stop:
+                run.run()
             piped = run.out.handle == 1
         finally:
-            run.close()
+            run.pieces.close()
+            run.out.close()
         value = {"rows": run.stream.n, "skipped": run.at.skipped, "labels": run.labels.n_used,
                  "labels_lost": run.labels.n_lost, "output": run.out.name, "state": str(state) if state else None,
                  "matched": run.matched, "alarm": run.watch.verdict(), "acts": run.stream.acts._asdict()}  # fmt: skip
@@ -144,12 +146,8 @@ class StreamRun:
                            self.at.output)  # fmt: skip
         self.at.output, self.stream = str(options.output), self.at.stream
         self.stop, self.saved_at = Stop(), time.monotonic()
-        try:
-            self.pieces = Arriving(options.input, self.at.offset, self.at.read_tail, self.at.mark,
-                                   follow=options.follow, stop=self.stop)  # fmt: skip
-        except BaseException:
-            self.stop.end()
-            raise
+        self.pieces = Arriving(options.input, self.at.offset, self.at.read_tail, self.at.mark,
+                               follow=options.follow, stop=self.stop)  # fmt: skip
         self.at.mark = self.pieces.mark
 
     def new_state(self) -> RunState:
@@ -161,19 +159,12 @@ class StreamRun:
         names = read_names(options.classes, "stream")
         files = SourceFiles(options.source, options.counts, options.columns, options.source_columns,
                             options.source_label, options.calibrate, options.values, names)  # fmt: skip
-        fitted = read_pipeline("stream", files)
-        pipe, self.warning = fitted.pipeline, fitted.warning
+        pipe, values, self.warning = read_pipeline("stream", files)
         if pipe.classes is None and names:
             pipe = replace(pipe, source=check_source(pipe.source, "stream", names))
         self.watch.alarm = alarm_for(pipe.source, options)
         stream = Stream(options.method, pipe.source, calibrator=pipe.calibrator, **parse_options(options.options))
-        return RunState(stream, stream.weights, str(options.output), options.fingerprint, fitted.values)
-
-    def close(self) -> None:
-        """Release files and signals."""
-        self.stop.end()
-        self.pieces.close()
-        self.out.close()
+        return RunState(stream, stream.weights, str(options.output), options.fingerprint, values)
 
     def run(self) -> None:
         """Process all that arrives."""
