@@ -158,6 +158,12 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
+def alike_rows(calibrator: Any, n: int, k: int) -> np.ndarray:
+    """Return n rows without preference for a class, as the calibrator reads them: logits or probabilities."""
+    of_logits = calibrator is not None and calibrator.of_logits
+    return np.full((n, k), 0.0 if of_logits else 1 / k)
+
+
 def valid(value: Any) -> bool:
     """Return whether what was read does all that such a value does, and nothing turns into what is no prior."""
 
@@ -165,8 +171,7 @@ def valid(value: Any) -> bool:
         return bool(np.isfinite(x).all() and (x > 0).all() and abs(x.sum() - 1) < 1e-5)
 
     if isinstance(value, Calibrator):
-        k = len(value.scale)
-        out = value(np.full((2, k), 1 / k))
+        out = value(alike_rows(value, 2, len(value.scale)))
         return bool(np.isfinite(out).all() and np.allclose(out.sum(axis=1), 1))
     if isinstance(value, rp.Alarm):
         verdict = value.look(np.full((40, len(value.plan.mean)), 1 / len(value.plan.mean)), value.plan.mean)
@@ -177,8 +182,8 @@ def valid(value: Any) -> bool:
         return all(valid(value.pop(key)) for key in value)
     k = len(value.source.prior)
     if isinstance(value, rp.Pipeline):
-        est = value.estimate(np.full((20, k), 1 / k), on_reject="ignore")
-        fixed = est.correct(np.full((2, k), 1 / k))
+        est = value.estimate(alike_rows(value.calibrator, 20, k), on_reject="ignore")
+        fixed = est.correct(alike_rows(value.calibrator, 2, k))
         return bool((est.prior >= 0).all()) and is_prior(est.prior + 1e-9) and np.allclose(fixed.sum(axis=1), 1)
     rows = np.vstack([np.eye(k)[:3] * 0.999 + 0.001 / k, np.full((20, k), 1 / k)])
     if not is_prior(value.prior):

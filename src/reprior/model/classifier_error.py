@@ -14,7 +14,7 @@ from reprior.rows.passes import MAX_DENSE_CLASSES, rows_kept
 
 def measure_error(source: Source, settings: Settings = DEFAULT) -> ClassifierError | None:
     """Return the held-out samples of each class and what their probabilities tell; None without held-out samples."""
-    if source.error is not None or source.heldout is None:
+    if source.heldout is None or (source.error is not None and source.error.moments is not None):
         return source.error
     k, (proba, y) = len(source.prior), source.heldout
     counts = np.bincount(y, minlength=k).astype(np.float64)
