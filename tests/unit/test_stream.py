@@ -121,6 +121,28 @@ def test_with_drift_it_leaves_the_past_and_without_it_does_not() -> None:
     assert kl(new, stays) > 5 * kl(new, follows)
 
 
+def test_the_shortest_memory_finds_large_sudden_changes_and_costs_little_without_them() -> None:
+    def error(kind: str, memories: tuple[float, ...], seed: int) -> float:
+        rng = np.random.default_rng(seed)
+        path = rp.simulate.drift(np.full(10, 0.1), np.eye(10)[0], n=300, kind=kind, period=30)
+        y = np.concatenate([rng.choice(10, 10, p=prior) for prior in path])
+        proba = score_outputs(rng, y, 10, 5.0, scale=1)
+        stream = rp.Stream("online-ebls", np.full(10, 0.1), settings={"memories": memories})
+        total = 0.0
+        for i, prior in enumerate(path):
+            total += float(((stream.prior - prior) ** 2).sum())
+            stream.learn_many(proba[10 * i : 10 * i + 10])
+        return total
+
+    memories = StreamSettings().memories
+    for kind, most in (("squ", 0.92), ("lin", 1.05)):
+        with_it, without = (sum(error(kind, m, seed) for seed in range(4)) for m in (memories, memories[1:]))
+        assert with_it < most * without
+    few, many = (OnlineEbls(rp.Source(np.full(k, 1 / k))).bank for k in (9, 10))
+    assert few[:, 1].max() == many[:, 1].max()
+    assert few[:, 1][few[:, 1] > 0].min() == 20 > many[:, 1][many[:, 1] > 0].min()  # few classes: streaks by chance
+
+
 @pytest.mark.parametrize("base", [None, (0.1, 0.15, 0.2, 0.25, 0.3)])
 def test_a_filter_matches_moments_and_the_odds_of_no_shift_are_those_of_the_formula(base, problem) -> None:
     source, k = problem.source.prior, 5

@@ -174,19 +174,21 @@ class OnlineEbls:
         quiet streams steady. Then come two that forget nothing: one that restarts after a change and one that never
         does. Both centres are equally probable. A filter restarts from the next faster one when that one leads by
         log(memory) in log-likelihood, or by log n if memory is endless or above n.
+
+        Only the first chain, which allows the largest shifts, has the shortest memory, if there are enough classes. The
+        size of that filter is smaller in proportion, so that its centre pulls it no more than the next filter.
         """
-        ladder = [(0.0, 0.0, 1.0)]  # memory, restarts, weight
-        if self.drift:
-            classes = max(len(self.without_shift), MIN_CLASSES)
-            memories = (*(classes * memory for memory in self.settings.memories), 0.0)
-            ladder = [(memory, float(i > 0), 2.0**i) for i, memory in enumerate(memories)]
-            ladder.append((0.0, 0.0, ladder[-1][2]))
-        total = sum(weight for *_, weight in ladder)
+        classes, memories = max(len(self.without_shift), MIN_CLASSES), self.settings.memories
+        shared = memories[1:] or memories
+        of_first = shared if len(self.without_shift) < MIN_CLASSES else memories
         rows = []
-        for size, centre in self.chains:
-            probability = 0.5 if centre else 0.5 / len(self.settings.sizes)
-            rows += [(size, memory, restarts, probability * weight / total, centre)
-                     for memory, restarts, weight in ladder]  # fmt: skip
+        for i, (size, centre) in enumerate(self.chains):
+            ladder = (*(shared if i else of_first), 0.0) if self.drift else ()
+            weights = 2.0 ** np.minimum(np.arange(len(ladder) + 1), max(len(ladder) - 1, 0))
+            weights *= (0.5 if centre else 0.5 / len(self.settings.sizes)) / weights.sum()
+            rows += [(size * (min(memory / shared[0], 1.0) if memory else 1.0), classes * memory,
+                      float(0 < j < len(ladder)), weights[j], centre)
+                     for j, memory in enumerate((*ladder, 0.0))]  # fmt: skip
         return np.array(rows)
 
     @cached_property
@@ -363,14 +365,14 @@ class OnlineEbls:
         `pooled_state` is the state of a stream of all their samples. Their `sums` (2, G, K) show how alike keys are.
         Each chain of filters starts at what they have in common, one more firmly than another.
         """
-        state, k, n_chains = self.init(), len(self.source.prior), len(self.chains)
+        state, k = self.init(), len(self.source.prior)
         part, others = self.parts(state), self.parts(pooled_state)
         no_shift, at_first = float(others["no_shift"]), self.settings.model.no_shift
         # keys that come one after another are no drift: only filters that never restart show what keys have in common
-        lasting = others["weights"] * (self.bank[:, 1:3] == 0.0).all(axis=1)
+        never_restarts = (self.bank[:, 1:3] == 0.0).all(axis=1)  # the last of each chain
+        lasting, chain = others["weights"] * never_restarts, np.cumsum(never_restarts) - never_restarts
         common = no_shift * self.without_shift + (1.0 - no_shift) / lasting.sum() * lasting @ others["mean"]
-        sizes, probability = start_sizes(sums, n_chains)
-        chain = np.repeat(np.arange(n_chains), len(self.bank) // n_chains)
+        sizes, probability = start_sizes(sums, len(self.chains))
         part["mean"][:] += trust * (common - part["mean"])
         part["precision"][:] += trust * (k * sizes[chain, None] - part["precision"])
         weights = part["weights"]

@@ -27,8 +27,9 @@ class StreamSettings:
         centre to move it half of the way. Filters centred at equal shares have each size, filters centred at the source
         prior the last.
     memories : tuple of float, increasing
-        Samples per class that a filter remembers, with ten classes or more; with fewer classes as with ten. Each size
-        also has two filters that forget nothing. One of them restarts after a change.
+        Samples per class that a filter remembers, with ten classes or more; with fewer classes as with ten. The
+        shortest of several memories is for large sudden changes: only the first size has it, and only with ten classes
+        or more. Each size also has two filters that forget nothing. One of them restarts after a change.
     sharing : float
         Share of the filters' weight that returns to the weights of the start at each sample, so that a filter that has
         lost can win again.
@@ -53,7 +54,7 @@ class StreamSettings:
     """
 
     sizes: tuple[float, ...] = (0.5, 3.0)
-    memories: tuple[float, ...] = (2.0, 20.0)
+    memories: tuple[float, ...] = (0.5, 2.0, 20.0)
     sharing: float = 1e-6
     caution: float = 2.0
     window: int = 100
@@ -67,7 +68,7 @@ class StreamSettings:
         self._set("window", int(check_number(self.window, WHERE, "window", low=4, high=1e9, whole=True)))
         for name, low in INCREASING:
             values = getattr(self, name)
-            if not isinstance(values, (tuple, list)) or (name == "sizes" and not values):
+            if not isinstance(values, (tuple, list)) or not values:
                 fail(WHERE, name, "be a tuple of numbers", repr(values))
             numbers = tuple(check_number(x, WHERE, name, low=low, high=1e12) for x in values)
             if list(numbers) != sorted(set(numbers)):
