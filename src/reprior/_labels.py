@@ -10,8 +10,8 @@ import numpy as np
 
 # isort: off
 from reprior._check import (
-    UNNAMED, check_classes, check_logits, check_order, check_proba, column_map, counted, fail, is_masked, is_none,
-    listed, names_of, number_of, order_of, own_names, perhaps, quoted, refuse_where, spelled, values_of,
+    UNNAMED, check_classes, check_logits, check_order, check_proba, column_map, counted, fail, in_columns, is_masked,
+    is_none, listed, names_of, number_of, own_names, perhaps, quoted, refuse_where, spelled, values_of,
 )  # fmt: skip
 # isort: on
 from reprior._types import Labels, Matrix
@@ -47,8 +47,7 @@ def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logi
     same_rows(proba, y, caller)
     rows = check_logits(values, caller) if logits else check_proba(values, caller)
     called = check_classes(classes, names, rows.shape[1], caller)
-    if names is not None and called is not None and called != tuple(map(str, names)):
-        rows = rows[:, order_of(names, called, caller, "proba")]
+    rows = in_columns(rows, names, called, caller)
     return Labelled(rows, check_labels(y, caller, "y", len(rows), rows.shape[1], called), called)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check.arrays import as_array
 from reprior._check.errors import counted, fail, listed, spelled
-from reprior._check.frames import frame_of, is_default, named_places, put_back
+from reprior._check.frames import frame_of, is_default, named_places, number_of, put_back
 from reprior._types import Labels
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what nothing can store: the end of a C string, half a surrogate pair
@@ -51,10 +51,15 @@ def names_of(
 
 def by_name(x: Any, classes: Sequence[str] | None, caller: str, name: str = "proba") -> Any:
     """Return the numbers of rows (n, K), or of one (K,), in the order of `classes` by name where both have names."""
-    values, names = names_of(x, classes, caller, name)
+    return in_columns(*names_of(x, classes, caller, name), classes, caller, name)
+
+
+def in_columns(rows: Any, names: Any, classes: Sequence[str] | None, caller: str, name: str = "proba") -> Any:
+    """Return rows (n, K) whose columns have these names in the order of `classes`; without names, as they are."""
     if names is None or classes is None or [str(label) for label in names] == list(classes):
-        return values
-    return values[..., order_of(names, classes, caller, name)]
+        return rows
+    order = order_of(names, classes, caller, name)
+    return rows.in_order(order) if hasattr(rows, "in_order") else rows[..., order]
 
 
 def like_input(rows: Any, x: Any, classes: Sequence[str] | None) -> Any:
@@ -90,21 +95,9 @@ def values_of(names: Iterable[Any]) -> list[float] | None:
     ([2, 0.5, 1], [1, 0], None)
     """
     texts = [str(name) for name in names]
-    truths = {"False": 0, "True": 1}
-    if truths.keys() == {*texts}:
-        return [truths[text] for text in texts]
-    values = [number_of(text) for text in texts]
+    truths = {*texts} == {"False", "True"}
+    values = [int(text == "True") if truths else number_of(text) for text in texts]
     return None if None in values else values  # type: ignore[return-value]
-
-
-def number_of(text: str) -> float | None:
-    """Return the number that a text says, a whole one exactly; None if it says none."""
-    for kind in () if "_" in text else (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
 
 
 def column_map(classes: Sequence[Any]) -> dict[Any, int]:
@@ -134,8 +127,8 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
 
 def are_reordered(names: Any, classes: Sequence[Any] | None) -> bool:
     """Return whether `classes` are called by the same numbers as columns, but not in ascending order."""
-    labels = None if classes is None else values_of(classes)
-    return labels is not None and labels != sorted(labels) and set(labels) == set(names)
+    labels = values_of(classes or ()) or []
+    return labels != sorted(labels) and set(labels) == set(names)
 
 
 def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
@@ -150,14 +143,12 @@ def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: st
 
 def difference(names: Sequence[str], wanted: Sequence[str]) -> str:
     """Return a short phrase for what a set of class names lacks, and has besides, of those wanted."""
-    there, asked = Counter(names), {*wanted}
-    twice = [c for c, times in there.items() if times > 1]
-    lacks, more = [c for c in wanted if c not in there], [c for c in names if c not in asked]
-    phrases = [
-        say.format(listed(some, 5))
-        for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice))
-        if some
-    ]
+    there = Counter(names)
+    parts = {
+        "without {}": [c for c in wanted if c not in there], "with {} besides": [c for c in names if c not in wanted],
+        "with {} twice": [c for c, times in there.items() if times > 1],
+    }  # fmt: skip
+    phrases = [say.format(listed(some, 5)) for say, some in parts.items() if some]
     return f"{counted(len(names), 'class', 'classes')}, " + " and ".join(phrases)
 
 

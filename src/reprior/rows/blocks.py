@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
-from reprior._check import as_array, check_proba, check_source, fail, names_of, order_of, refuse_where
+from reprior._check import as_array, check_proba, check_source, fail, names_of, refuse_where
 from reprior._check import by_name as by_name
+from reprior._check import in_columns as in_columns
 from reprior._types import Matrix, Source, Vector
 
 S = TypeVar("S")
@@ -274,14 +275,6 @@ def check_inputs(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
 def block_names(blocks: Any) -> tuple[str, ...] | None:
     """Return the names of the columns of blocks that can put them `in_order`; else None."""
     return blocks.classes if hasattr(blocks, "in_order") else None
-
-
-def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | None, caller: str) -> Any:
-    """Return rows (n, K) whose columns have these names in the order of `classes`; without names, as they are."""
-    if names is None or classes is None or [str(name) for name in names] == list(classes):
-        return rows
-    order = order_of(names, classes, caller, "proba")
-    return rows.in_order(order) if hasattr(rows, "in_order") else rows[..., order]
 
 
 def numbered(blocks: Iterable[Matrix], first: int = 0) -> Iterator[tuple[int, Matrix]]:
