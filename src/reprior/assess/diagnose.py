@@ -19,11 +19,11 @@ from reprior.model.classifier_error import measure_error
 from reprior.model.ebls import ebls
 from reprior.model.interval import posterior_of
 from reprior.model.settings import DEFAULT, Settings
-from reprior.rows.blocks import ArrayBlocks, Blocks, as_listed, check_inputs, map_numbered, top_k_in
+from reprior.rows.blocks import Blocks, as_listed, check_inputs, map_numbered, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
-from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, e_step, every_nth
+from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, every_nth
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, unless these are fewer samples
@@ -197,10 +197,10 @@ def look(target: Blocks, n: float) -> Look:
     """Return what the tests need of a target of `n` samples, in one pass."""
     k = target.n_classes
     at_most = min(ENOUGH_ROWS * max(1000, k), max(MAX_NUMBERS // k, MIN_ROWS))
-    stride, ones = max(1, -(-int(n) // at_most)), np.ones(k)
+    stride = max(1, -(-int(n) // at_most))
 
     def of_block(first: int, block: Matrix) -> tuple[Look, ...]:
-        counts = e_step(ArrayBlocks(block), ones).counts if len(block) else np.zeros(k)
+        counts = np.asarray(block.T, np.float64) @ (1 / block.sum(axis=1, dtype=np.float64))  # rows sum to about 1
         return (Look(np.array(every_nth(stride, first, block), np.float64), counts),)
 
     samples, counts = zip(*map_numbered(target, of_block), strict=True)

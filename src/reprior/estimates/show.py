@@ -43,7 +43,7 @@ def first_answer(estimate: PriorEstimate | Stream) -> Vector:
 def movers(estimate: PriorEstimate | Stream) -> list[int]:
     """Return the classes, those whose share moved most first; equal ones in their own order."""
     moved = np.abs(first_answer(estimate) - estimate.source.prior).round(12)  # what two classes exchange is equal
-    return [int(k) for k in np.argsort(-moved, kind="stable")]
+    return list(map(int, np.argsort(-moved, kind="stable")))
 
 
 def share(x: float | None) -> str:
@@ -78,11 +78,11 @@ def verdicts(estimate: PriorEstimate) -> list[str]:
 def few(source: Source) -> list[str]:
     """Return a sentence about few held-out samples, if the classifier error is unknown or a shift may go unnoticed."""
     held, k = 0 if source.counts is None else int(source.counts.sum()), len(source.prior)
-    if FEW_FOR_BIASES <= held < min(FEW_A_CLASS * k, FEW_IN_ALL):
+    if held == 0 or held >= max(FEW_FOR_BIASES, min(FEW_A_CLASS * k, FEW_IN_ALL)):
+        return []
+    if held >= FEW_FOR_BIASES:
         return [f"A large shift may go unnoticed: there are only {held} held-out samples for {k:,} classes. Hold out"
                 " ten per class if you can."]  # fmt: skip
-    if not 0 < held < FEW_FOR_BIASES:
-        return []
     return [f"The classifier's error is unknown: there {'is' if held == 1 else 'are'} only"
             f" {counted(held, 'held-out sample')}. Hold out 300 if you can."]  # fmt: skip
 
@@ -243,17 +243,15 @@ def stream_shown(stream: Stream) -> Shown:
 
 def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> tuple[list[list[str]], list[str]]:
     """Return the rows of the table, and a line about the classes that it leaves out, if there are any."""
-    called, order, now = estimate.source.called, movers(estimate), first_answer(estimate)
-    of_samples = is_batch(estimate)
-    shown = order[: top or None]
+    source, order, now, of_samples = estimate.source, movers(estimate), first_answer(estimate), is_batch(estimate)
     band = [f"{100 * interval.level:g} % interval"] if interval is not None else []
     rows = [["class", "source", "shares" if of_samples else "prior", *band, *["prior"] * of_samples, "change"]]
-    for k in shown:
-        before, after = float(estimate.source.prior[k]), float(now[k])
+    for k in order[: top or None]:
         ends = [f"{share(interval.lower[k])} … {share(interval.upper[k])}"] if interval is not None else []
-        population = [share(float(estimate.prior[k]))] * of_samples
-        rows.append([cut(called[k]), share(before), share(after), *ends, *population, times(before, after)])
-    rest = len(order) - len(shown)
+        population = [share(estimate.prior[k])] * of_samples
+        change = times(source.prior[k], now[k])
+        rows.append([cut(source.called[k]), share(source.prior[k]), share(now[k]), *ends, *population, change])
+    rest = len(order) + 1 - len(rows)
     return rows, [f"… and {counted(rest, 'class', 'classes')} with smaller changes"] if rest else []
 
 

@@ -12,7 +12,7 @@ from reprior._check import check_logits, check_proba, fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Labels, Matrix, Vector, comparable
-from reprior.rows.blocks import ArrayBlocks, Blocks, View, map_numbered, numbered
+from reprior.rows.blocks import Blocks, View, block_slices, map_numbered
 from reprior.state import Saved, refuse, take
 
 S = TypeVar("S")
@@ -53,8 +53,8 @@ class Calibrator(Saved):
         if self.kind == "none" and logits is None:
             return array
         out = np.empty(array.shape, array.dtype)
-        for first, block in numbered(ArrayBlocks(array)):
-            out[first : first + len(block)] = self.of_block(block, logits=logits is not None)
+        for rows in block_slices(*array.shape):
+            out[rows] = self.of_block(np.asarray(array[rows], np.float64), logits=logits is not None)
         return out
 
     def of_block(self, block: Matrix, *, logits: bool | None = None) -> Matrix:

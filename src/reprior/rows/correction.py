@@ -10,7 +10,7 @@ from reprior._check import check_prior, check_proba, fail, like_input, names_of
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Matrix, Source, Vector
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, numbered, unlisted
+from reprior.rows.blocks import TopKBlocks, block_slices, unlisted
 
 
 def correct_rows(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matrix:
@@ -19,16 +19,17 @@ def correct_rows(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matr
     wide_weights = padded(weights) if weights.ndim == 1 else None
     if NATIVE and wide_weights is not None and loops.correct(wide_weights, k, rows, out, 2) == DONE:
         return out
-    for start, block in numbered(ArrayBlocks(rows)):
-        part, wide = np.ascontiguousarray(block), np.empty(block.shape)  # the same sums, however the rows lie
+    for here in block_slices(*rows.shape):
+        part = np.ascontiguousarray(rows[here], np.float64)  # the same sums, however the rows lie
+        wide = np.empty(part.shape)
         if not NATIVE or wide_weights is None or loops.correct(wide_weights, k, part, wide, 2) != DONE:
-            np.multiply(part, weights if wide_weights is not None else weights[start : start + len(part)], out=wide)
+            np.multiply(part, weights if wide_weights is not None else weights[here], out=wide)
             scale = wide.sum(axis=1)
             if not scale.all():
-                place = f"row {first + start + int(np.argmin(scale))}"
+                place = f"row {first + here.start + int(np.argmin(scale))}"
                 fail("correct", "weights", "leave every row at least one possible class", "a row of zeros", place=place)
             wide /= scale[:, None]
-        out[start : start + len(block)] = wide
+        out[here] = wide
     return out
 
 
