@@ -68,10 +68,10 @@ class Receipts:
             del self.offsets[name]
         offset = self.offsets.setdefault(client, Offset(seq, 0, now))
         if placement.fills:
-            ranges = [(first, last) for first, last in offset.missing if not first <= seq <= last]
-            cut = next((first, last) for first, last in offset.missing if first <= seq <= last)
-            ranges += [(a, b) for a, b in ((cut[0], seq - 1), (seq + 1, cut[1])) if a <= b]
-            offset.missing = [list(pair) for pair in sorted(ranges)]
+            left: list[list[int]] = []
+            for first, last in offset.missing:
+                left += [[first, seq - 1], [seq + 1, last]] if first <= seq <= last else [[first, last]]
+            offset.missing = [pair for pair in left if pair[0] <= pair[1]]
         else:
             if placement.gap:
                 offset.missing.append(list(placement.gap))
