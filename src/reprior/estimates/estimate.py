@@ -24,7 +24,7 @@ OF = ("shares", "prior")
 
 @comparable
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PriorEstimate(show.Plotted):
+class PriorEstimate(show.Displayed):
     """Estimates for target samples: `shares`, `prior` and `weights`, with intervals and tests.
 
     `shares` answers "what share of these samples is of each class?", `prior` "what is the class prior of the population
@@ -218,16 +218,6 @@ class PriorEstimate(show.Plotted):
         source = replace(self.source, heldout=None)
         return replace(self, target=None, source=source, spread=self._spread().without_rows(), scores=scores)
 
-    def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame: one row per class, with source prior, target shares and interval.
-
-        Parameters
-        ----------
-        level : float or None
-            Coverage probability of the intervals; None leaves them out.
-        """
-        return show.estimate_frame(self, level)
-
     def to_dict(self, level: float | None = 0.95) -> dict[str, Any]:
         """Return the estimate as plain lists, numbers and text, ready for JSON.
 
@@ -254,10 +244,3 @@ class PriorEstimate(show.Plotted):
     def notes(self) -> list[str]:
         """Sentences about the estimate: its tests, missing held-out samples, and what its interval includes."""
         return show.notes(self)
-
-    def __repr__(self) -> str:
-        return show.brief(self)
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show."""
-        return show.estimate_shown(self).html

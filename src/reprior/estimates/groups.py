@@ -209,7 +209,7 @@ class Groups:
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame: under each group's key, its `PriorEstimate.to_frame(level)`."""
-        frames = {key: show.estimate_frame(self[key], level) for key in self}
+        frames = {key: self[key].to_frame(level) for key in self}
         return show.pandas().concat(frames, names=["group"])
 
     def plot(self, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
@@ -232,13 +232,10 @@ class Groups:
         else:
             fail("Groups.plot", "label", "be one of the classes", repr(label),
                  remedy=f"The classes are {listed(called)}")  # fmt: skip
-        keys = key_texts(self)
-        order, interval = np.argsort(-self.n, kind="stable")[: top or None], self.interval()
-        return show.drawn(
-            [keys[g] for g in order], np.full(len(order), self.source.prior[k]), self.shares[order, k],
-            Interval(interval.lower[order, k], interval.upper[order, k], level=interval.level, note=interval.note), ax,
-            [f"Share of {show.cut(called[k])} in each group", "Groups sorted by their number of rows"],
-        )  # fmt: skip
+        order, both = np.argsort(-self.n, kind="stable")[: top or None], self.interval()
+        title = [f"Share of {show.cut(called[k])} in each group", "Groups sorted by their number of rows"]
+        source, interval = np.full(len(self), self.source.prior[k]), Interval(*(end[:, k] for end in both))
+        return show.drawn(order, key_texts(self), source, self.shares[:, k], interval, ax, title)
 
     def __repr__(self) -> str:
         return groups_text(self)
@@ -265,8 +262,7 @@ def groups_text(
 
 def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
     """Return a table of the largest groups with the largest change in each, and the number of groups left out."""
-    order = sorted(range(len(groups)), key=lambda g: -groups.n[g])
-    shown = order[: top or None]
+    shown = np.argsort(-groups.n, kind="stable")[: top or None].tolist()
     rows = [["group", "rows", "largest change", "source", "target"]]
     rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
     called = key_texts(groups)
@@ -278,7 +274,7 @@ def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[lis
         if level is not None:
             interval = estimate.interval(level)
             rows[-1].append(f"{show.share(interval.lower[k])} … {show.share(interval.upper[k])}")
-    return rows, len(order) - len(shown)
+    return rows, len(groups) - len(shown)
 
 
 def key_texts(groups: Groups) -> list[str]:

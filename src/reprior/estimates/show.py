@@ -255,21 +255,6 @@ def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int)
     return rows, [f"… and {counted(rest, 'class', 'classes')} with smaller changes"] if rest else []
 
 
-def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95) -> Any:
-    """Return an estimate, or a stream's, as a pandas DataFrame, one row a class in the classes' order."""
-    pd, columns = pandas(), {"source": estimate.source.prior}
-    if is_batch(estimate):
-        columns["shares"] = estimate.shares
-    columns |= {"prior": estimate.prior, "weight": estimate.weights}
-    if level is not None:
-        interval = estimate.interval(level)
-        columns |= {"lower": interval.lower, "upper": interval.upper}
-    frame = pd.DataFrame(columns, index=pd.Index(estimate.source.called, name="class"))
-    if not is_batch(estimate) and estimate.acts is not None:
-        frame["acts_share"], frame.attrs["acts"] = estimate.acts.share, applied(estimate.acts)
-    return frame
-
-
 def pandas() -> Any:
     """Return pandas; an ImportError has the command that installs it."""
     try:
@@ -279,10 +264,31 @@ def pandas() -> Any:
     return pd
 
 
-class Plotted:
-    """What has a source, shares or a prior, and an interval, and so can be plotted."""
+class Displayed:
+    """How an estimate or a stream looks, as text, in a notebook, as a data frame and as a picture."""
 
     __slots__ = ()
+
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame: one row per class, with source prior, target shares or prior, and interval.
+
+        For a stream, the column `acts_share` has the share of the correction that is applied, and `frame.attrs["acts"]`
+        the reason.
+
+        Parameters
+        ----------
+        level : float or None
+            Coverage probability of the intervals; None leaves them out.
+        """
+        estimate, pd = cast("PriorEstimate | Stream", self), pandas()
+        columns = {"source": estimate.source.prior} | ({"shares": estimate.shares} if is_batch(estimate) else {})
+        columns |= {"prior": estimate.prior, "weight": estimate.weights}
+        if level is not None:
+            columns |= zip(("lower", "upper"), estimate.interval(level), strict=True)
+        frame = pd.DataFrame(columns, index=pd.Index(estimate.source.called, name="class"))
+        if not is_batch(estimate) and estimate.acts is not None:
+            frame["acts_share"], frame.attrs["acts"] = estimate.acts.share, applied(estimate.acts)
+        return frame
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
         """Plot the classes whose share changed most, with intervals; return the matplotlib axes.
@@ -296,33 +302,40 @@ class Plotted:
         """
         estimate = cast("PriorEstimate | Stream", self)
         first = verdicts(estimate) if is_batch(estimate) else unseen(estimate.source)
-        order, called, interval = movers(estimate)[: top or None], estimate.source.called, estimate.interval()
-        return drawn(
-            [called[k] for k in order], estimate.source.prior[order], first_answer(estimate)[order],
-            Interval(interval.lower[order], interval.upper[order], level=interval.level, note=interval.note), ax,
-            [*first, "Classes sorted by how far the share moved"],
-        )  # fmt: skip
+        title = [*first, "Classes sorted by how far the share moved"]
+        source, shown = estimate.source, movers(estimate)[: top or None]
+        return drawn(shown, source.called, source.prior, first_answer(estimate), estimate.interval(), ax, title)
+
+    def __repr__(self) -> str:
+        estimate = cast("PriorEstimate | Stream", self)
+        return brief(estimate) if is_batch(estimate) else stream_shown(cast("Stream", self)).text
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        estimate = cast("PriorEstimate | Stream", self)
+        return (estimate_shown(estimate) if is_batch(estimate) else stream_shown(cast("Stream", self))).html
 
 
 def drawn(
-    called: Sequence[str], source: Vector, target: Vector, interval: Interval, ax: Any, title: Sequence[str]
+    order: Any, called: Sequence[str], source: Vector, target: Vector, interval: Interval, ax: Any, title: Sequence[str]
 ) -> Any:
-    """Draw shares with their intervals below each other, each with what it is called; return the matplotlib axes."""
+    """Draw shares with their intervals below each other, in this order, with names; return the matplotlib axes."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError("A picture needs matplotlib: pip install matplotlib") from error
     size = pyplot.rcParams["font.size"] / 10  # some libraries set large letters for everybody
-    shape = 9 * size, (2 + 0.28 * len(called)) * size
+    shape = 9 * size, (2 + 0.28 * len(order)) * size
     axes = pyplot.subplots(figsize=shape, layout="constrained")[1] if ax is None else ax
-    y, (low, high) = np.arange(len(called))[::-1], interval
-    axes.hlines(y, 100 * low, 100 * high, color="#bfe0ee", lw=7, label=f"{100 * interval.level:g} % interval")
-    axes.plot(100 * target, y, "o", color="#0b6e99", label="target")
-    axes.plot(100 * source, y, "o", mfc="none", mec="#333333", label="source")  # hollow, above: both show if they meet
-    axes.set(yticks=y, yticklabels=[cut(name).replace("$", r"\$") for name in called], xlabel="share of the samples, %")
+    y, names = np.arange(len(order))[::-1], [cut(called[k]).replace("$", r"\$") for k in order]
+    low, high, target, source = (100 * x[order] for x in (*interval, target, source))
+    axes.hlines(y, low, high, color="#bfe0ee", lw=7, label=f"{100 * interval.level:g} % interval")
+    axes.plot(target, y, "o", color="#0b6e99", label="target")
+    axes.plot(source, y, "o", mfc="none", mec="#333333", label="source")  # hollow, above: both show if they meet
+    axes.set(yticks=y, yticklabels=names, xlabel="share of the samples, %")
     axes.set_title("\n".join(title).replace("$", r"\$"), loc="left", fontsize=9, wrap=True)
     axes.set_xlim(left=0)
-    axes.set_ylim(-0.6, len(called) - 0.4)
+    axes.set_ylim(-0.6, len(order) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return axes

@@ -141,7 +141,7 @@ def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
     return None if calibrator.kind == "none" and not calibrator.of_logits else calibrator
 
 
-class Stream(show.Plotted, Saved):
+class Stream(show.Displayed, Saved):
     """Follow one stream of predictions: correct each sample, then learn the class prior from it.
 
     Samples are learned one by one. Any cut into blocks gives the same state, bit for bit. A bad sample raises
@@ -324,13 +324,6 @@ class Stream(show.Plotted, Saved):
         with self._lock:
             return beta_interval(self.method, self._values, check_level(level, "Stream.interval"))
 
-    def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame with one row per class, as `PriorEstimate.to_frame(level)` does.
-
-        The column `acts_share` has the share of the correction that is applied, and `frame.attrs["acts"]` the reason.
-        """
-        return show.estimate_frame(self, level)
-
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes hold of the stream: method, options, source, calibrator and state."""
         state, about = self.state, method_fields(self.method, self.calibrator)
@@ -367,13 +360,6 @@ class Stream(show.Plotted, Saved):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stream.from_bytes, (self.to_bytes(),)
-
-    def __repr__(self) -> str:
-        return show.stream_shown(self).text
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show."""
-        return show.stream_shown(self).html
 
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:
