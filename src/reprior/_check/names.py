@@ -33,7 +33,10 @@ def names_of(
         return x, None
     names, values = frame.names, frame.values
     if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 2:
-        refuse_text(values, names, caller, name)
+        for column, cells in zip(names, values.T, strict=True):
+            if texts := [cell for cell in cells.tolist() if isinstance(cell, (str, bytes))]:
+                fail(caller, name, "hold only numbers", f"text, as {texts[0]!r}, in the column {column!r}",
+                     remedy="Remove that column, or convert it to numbers")  # fmt: skip
     if is_default(names) and are_reordered(names, classes):
         fail(caller, name, f"have class names, like the classes {listed(classes or ())}",
              f"0 to {len(names) - 1}, which pandas writes if there are no names",
@@ -175,15 +178,6 @@ def in_order(
              f"{names[0]} first", remedy=f"{UNNAMED}. Or sort it by name, if the columns are sorted. Or pass the"
              " numbers without names, in the order of the columns")  # fmt: skip
     return array, tuple(map(str, names))
-
-
-def refuse_text(values: Any, names: Any, caller: str, name: str) -> None:
-    """Refuse the first column of a DataFrame (n, K) that holds text, by its name."""
-    for column, cells in zip(names, values.T, strict=True):
-        text = next((cell for cell in cells.tolist() if isinstance(cell, (str, bytes))), None)
-        if text is not None:
-            fail(caller, name, "hold only numbers", f"text, as {text!r}, in the column {column!r}",
-                 remedy="Remove that column, or convert it to numbers")  # fmt: skip
 
 
 def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, caller: str) -> tuple[str, ...] | None:

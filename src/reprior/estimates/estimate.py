@@ -99,11 +99,6 @@ class PriorEstimate(show.Displayed):
     n_labels: int = 0
     acts: Acts | None = None
 
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """Class names in the order of the columns; None if they are not known."""
-        return self.source.classes
-
     def correct(self, proba: Any) -> Matrix:
         """Return probabilities (n, K) corrected to the estimated prior: multiplied by `weights` and normalised (eq. 8).
 

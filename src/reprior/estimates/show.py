@@ -269,6 +269,11 @@ class Displayed:
 
     __slots__ = ()
 
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names in the order of the columns; None if they are not known."""
+        return cast("PriorEstimate | Stream", self).source.classes
+
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame: one row per class, with source prior, target shares or prior, and interval.
 

@@ -203,11 +203,6 @@ class Stream(show.Displayed, Saved):
         return self.method.source
 
     @property
-    def classes(self) -> tuple[str, ...] | None:
-        """Class names in the order of the columns; None if they are not known."""
-        return self.source.classes
-
-    @property
     def n(self) -> int:
         """Number of samples learned."""
         return int(self._values.item(0))

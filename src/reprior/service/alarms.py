@@ -141,18 +141,15 @@ class Alarms:
 
     # streams from which nothing comes
 
-    def _is_stale(self, served: ServedStream, now: float) -> bool:
-        most = served.definition.stale_after
-        most = self._hub.settings.stale_after if most is None else most
-        silent = now - max(served.last_post, self._hub.started)  # what came while the server was down nobody knows
-        return bool(most and served.stream.n and silent > most)
-
     async def watch(self) -> None:
         """Raise an alarm for every stream that falls silent, until the server stops."""
         while True:
             now = self._hub.clock()
             for served in self._hub.present():
-                if served.watch.stale is None and self._is_stale(served, now):
+                own = served.definition.stale_after
+                most = self._hub.settings.stale_after if own is None else own
+                silent = now - max(served.last_post, self._hub.started)  # nobody knows what came before the start
+                if served.watch.stale is None and most and served.stream.n and silent > most:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
                     self._hub.mark(served)

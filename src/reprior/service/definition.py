@@ -38,7 +38,6 @@ class StreamDefinition:
     digest: bytes  # of the bytes it was read from
     first: Stream  # before any sample
     source: Source
-    class_names: list[str] | None
     alarm_options: dict[str, Any] | None
     false_alarms: str | None  # the sentence that says how often an alarm is false
     stale_after: float | None
@@ -47,7 +46,7 @@ class StreamDefinition:
     @property
     def classes(self) -> list[str]:
         """The names of the classes; their column numbers if they have no names."""
-        return self.class_names if self.class_names is not None else [str(k) for k in range(len(self.source.prior))]
+        return list(self.source.called)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def decoded(definition: bytes) -> StreamDefinition:
     source = replace(from_fields(fields, "serve")[0], classes=None if classes is None else tuple(classes))
     first = Stream.from_bytes(fields["stream"].tobytes())
     return StreamDefinition(
-        digest_of(definition), first, source, classes, options, false_alarms(options), fields["stale_after"],
+        digest_of(definition), first, source, options, false_alarms(options), fields["stale_after"],
         len(state_bytes(first)),
     )  # fmt: skip
 

@@ -188,7 +188,7 @@ class ServedStream:
 
     def observe(self, rows: Matrix, y: Any) -> None:
         """Take in the labels (n,), columns or names, of rows (n, K) that were learned before."""
-        columns = check_labels(y, "labels", "y", len(rows), self.n_classes, self.definition.class_names)
+        columns = check_labels(y, "labels", "y", len(rows), self.n_classes, self.definition.source.classes)
         columns = named(columns, self.stream.classes)
         state = self.stream.state
         check_learned(state.labels + len(columns), state.n, "labels")
