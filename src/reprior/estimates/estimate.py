@@ -9,7 +9,7 @@ import numpy as np
 
 from reprior._check import check_choice, check_flag, check_level, fail, like_input
 from reprior._labels import check_label
-from reprior._types import Acts, Checks, Interval, Matrix, Source, Spread, Status, Vector, comparable
+from reprior._types import Acts, Checks, Comparable, Interval, Matrix, Source, Spread, Status, Vector
 from reprior.estimates import sets, show
 from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import Blocks, by_name, check_top_k, is_top_k, numbered, top_k_in
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 OF = ("shares", "prior")
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PriorEstimate(show.Displayed):
+class PriorEstimate(Comparable, show.Displayed):
     """Estimates for target samples: `shares`, `prior` and `weights`, with intervals and tests.
 
     `shares` answers "what share of these samples is of each class?", `prior` "what is the class prior of the population

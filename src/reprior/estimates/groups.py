@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reprior._check import check_choice, check_level, check_proba, counted, fail, like_input, listed, missing, percent
 from reprior._labels import same_rows
-from reprior._types import Interval, Matrix, Source, Status, Vector, comparable
+from reprior._types import Comparable, Interval, Matrix, Source, Status, Vector
 from reprior.estimates import show
 from reprior.estimates.estimate import OF, PriorEstimate
 from reprior.estimates.verdict import report_rejected
@@ -29,9 +29,8 @@ ALIKE = 0.015  # standard deviation of a share of 10 % between groups up to whic
 MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Population:
+class Population(Comparable):
     """What groups have in common.
 
     Parameters
@@ -84,9 +83,8 @@ class Population:
         return " ".join(self.sentences())
 
 
-@comparable
 @dataclass(frozen=True, eq=False, repr=False)
-class Groups:
+class Groups(Comparable):
     """Estimates of many groups; `groups[key]` is the `PriorEstimate` of one group.
 
     Parameters

@@ -11,7 +11,7 @@ import numpy as np
 from reprior._check import check_logits, check_proba, fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
-from reprior._types import Labels, Matrix, Vector, comparable
+from reprior._types import Comparable, Labels, Matrix, Vector
 from reprior.rows.blocks import Blocks, View, block_slices, map_numbered
 from reprior.state import Saved, refuse, take
 
@@ -25,9 +25,8 @@ STIFF = 1e12  # the ridge of one without biases
 FEW_FOR_BIASES = 10
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibrator(Saved):
+class Calibrator(Comparable, Saved):
     """A fitted calibrator, softmax(scale·x + bias); call it on `proba` (n, K), or by name on `logits` (n, K).
 
     `scale` and `bias` are (K,). Probabilities below `floor` are raised to it. `n` samples were fitted, with the mean
