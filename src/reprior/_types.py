@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,18 +179,6 @@ class Interval(NamedTuple("Ends", [("lower", Vector), ("upper", Vector)])):
         return isinstance(other, Interval) and self.level == other.level and same(tuple(self), tuple(other))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class Spread(Protocol):
-    """How sure an estimate is."""
-
-    def at(self, level: float, of: str = "shares") -> Interval:
-        """Return the interval of each class's share, or of its prior in the population, at a level in (0, 1)."""
-        ...
-
-    def without_rows(self) -> Spread:
-        """Return the same knowledge without the samples that it came from."""
-        ...
 
 
 class Acts(NamedTuple):

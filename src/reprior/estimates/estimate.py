@@ -9,7 +9,7 @@ import numpy as np
 
 from reprior._check import check_choice, check_flag, check_level, fail, like_input
 from reprior._labels import check_label
-from reprior._types import Acts, Checks, Comparable, Interval, Matrix, Source, Spread, Status, Vector
+from reprior._types import Acts, Checks, Comparable, Interval, Matrix, Source, Status, Vector
 from reprior.estimates import sets, show
 from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import Blocks, by_name, check_top_k, is_top_k, numbered, top_k_in
@@ -17,7 +17,8 @@ from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_proba, correct_top_k, refuse_listed
 
 if TYPE_CHECKING:
-    from reprior.model.interval import Posterior
+    from reprior.batch.driver import ModelSpread
+    from reprior.model.interval import Posterior, PosteriorSpread
 
 OF = ("shares", "prior")
 
@@ -53,7 +54,7 @@ class PriorEstimate(Comparable, show.Displayed):
         The samples as the method used them. `detach` drops them.
     calibrator : Calibrator, optional
         Calibrator of the pipeline. `correct` applies it.
-    spread : Spread, optional
+    spread : PosteriorSpread or ModelSpread, optional
         Uncertainty of the estimate; `interval` uses it.
     checks : Checks, optional
         Results of the tests for shift and for label shift.
@@ -89,7 +90,7 @@ class PriorEstimate(Comparable, show.Displayed):
     source: Source
     target: Blocks | None = field(default=None, compare=False)
     calibrator: Calibrator | None = None
-    spread: Spread | None = field(default=None, compare=False)
+    spread: ModelSpread | PosteriorSpread | None = field(default=None, compare=False)
     checks: Checks | None = None
     on_reject: str = "ignore"
     alpha: Vector | None = None
@@ -179,7 +180,7 @@ class PriorEstimate(Comparable, show.Displayed):
         check_choice(of, "interval", "of", OF)
         return self._spread().at(check_level(level, "interval"), of)
 
-    def _spread(self) -> Spread:
+    def _spread(self) -> ModelSpread | PosteriorSpread:
         if self.spread is None:
             fail("interval", "estimate", "come from a method that measures its uncertainty", "none",
                  remedy="Call the method with `reprior.estimate`, which adds intervals")  # fmt: skip
