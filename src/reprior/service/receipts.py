@@ -81,10 +81,8 @@ class Receipts:
 
     def forget(self, clients_before: float, events_before: float) -> None:
         """Forget clients and events that were last heard of before a time."""
-        for client in [name for name, o in self.offsets.items() if o.last_post < clients_before]:
-            del self.offsets[client]
-        for event in [name for name, t in self.events.items() if t < events_before]:
-            del self.events[event]
+        self.offsets = {name: o for name, o in self.offsets.items() if o.last_post >= clients_before}
+        self.events = {name: t for name, t in self.events.items() if t >= events_before}
 
 
 def check_seq(client: Any, seq: Any) -> tuple[str | None, int | None]:

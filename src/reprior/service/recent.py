@@ -32,9 +32,7 @@ class Recent:
 
     def add(self, stream: int, rows: Matrix) -> None:
         """Keep rows (n, K) that a stream has learned; older ones make room for them."""
-        kept = self._kept.get(stream)
-        if kept is None:
-            kept = self._kept[stream] = deque()
+        kept = self._kept.setdefault(stream, deque())
         self._kept.move_to_end(stream)
         if len(rows):
             kept.append(np.array(rows[-ROWS:], np.float32))

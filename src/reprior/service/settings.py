@@ -63,17 +63,17 @@ def check_token(role: str, name: str, secret: str, caller: str) -> Token:
 def read_tokens(file: Path, role: str, caller: str) -> list[Token]:
     """Return the tokens of a file: lines of `ROLE NAME TOKEN`, or one line with a token of the given role."""
     try:
-        lines = [line.split() for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
+        text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         fail("serve", caller, "name a file that can be read", f"{file.name} ({type(error).__name__})")
-    lines = [parts for parts in lines if parts]
+    lines = [parts for line in text.splitlines() if (parts := line.split()) and not parts[0].startswith("#")]
     if len(lines) == 1 and len(lines[0]) == 1:
         return [check_token(role, role, lines[0][0], caller)]
     tokens = []
     for number, parts in enumerate(lines, 1):
         if len(parts) != 3:
             fail("serve", caller, "have lines of ROLE NAME TOKEN", f"{len(parts)} words in line {number}")
-        tokens.append(check_token(parts[0], parts[1], parts[2], caller))
+        tokens.append(check_token(*parts, caller=caller))
     if not tokens:
         fail("serve", caller, "hold at least one token", f"none in {file.name}")
     return tokens
