@@ -73,7 +73,7 @@ def read_tokens(file: Path, role: str, caller: str) -> list[Token]:
     for number, parts in enumerate(lines, 1):
         if len(parts) != 3:
             fail("serve", caller, "have lines of ROLE NAME TOKEN", f"{len(parts)} words in line {number}")
-        tokens.append(check_token(*parts, caller=caller))
+        tokens.append(check_token(parts[0], parts[1], parts[2], caller))
     if not tokens:
         fail("serve", caller, "hold at least one token", f"none in {file.name}")
     return tokens
