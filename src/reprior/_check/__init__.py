@@ -8,12 +8,12 @@ from reprior._check.arrays import (
     Fault, as_array, check_logits, check_matrix, check_proba, check_row, check_rows, is_masked, row_fault,
 )  # fmt: skip
 from reprior._check.errors import (
-    NOTED, REJECTED, UNLABELLED, InputError, counted, fail, listed, missing, p_text, percent, perhaps, quoted,
+    NOTED, REJECTED, UNLABELLED, UNNAMED, InputError, counted, fail, listed, missing, p_text, percent, perhaps, quoted,
     refuse_where, spelled, warn,
 )  # fmt: skip
 from reprior._check.frames import Frame, frame_of, is_named, number_of
 from reprior._check.names import (
-    UNNAMED, by_name, check_classes, check_order, check_text, column_map, difference, in_columns, in_order, is_none,
+    by_name, check_classes, check_order, check_text, column_map, difference, in_columns, in_order, is_none,
     like_input, names_of, order_of, own_names, values_of,
 )  # fmt: skip
 from reprior._check.values import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, NoReturn
 from unicodedata import normalize
 
@@ -13,8 +14,14 @@ import numpy as np
 REJECTED, NOTED = 0.001, 0.05  # p-values below which something is clear, and refused, or is worth a word
 # what to do where a method needs more than counts
 UNLABELLED = "Pass held-out samples with labels: `summarize(proba, y)` (on the command line: `--source`)"
+# what to do where names meet columns without any, whatever function was called
+UNNAMED = "Name the columns with a DataFrame, or with `classes`, for example in `pipeline`"
 SOFTMAX = "If these are logits, apply softmax first, or fit a `pipeline` with `logits=True`"
 DIVIDE = "divide each row by its sum first"
+IN_SHELL = {  # what to do instead on the command line
+    UNNAMED: "Count labels from 0, write names of classes, or name the columns with `--classes FILE`",
+    SOFTMAX: "If these are logits, pass `--logits`", DIVIDE: "pass `--normalize`, which divides each row by its sum",
+}  # fmt: skip
 
 
 class InputError(ValueError):
@@ -40,8 +47,7 @@ class InputError(ValueError):
     @property
     def shell(self) -> str:
         """The message for the command line, where options have other names."""
-        text = str(self).replace(SOFTMAX, "If these are logits, pass `--logits`")
-        return text.replace(DIVIDE, "pass `--normalize`, which divides each row by its sum")
+        return reduce(lambda text, advice: text.replace(*advice), IN_SHELL.items(), str(self))
 
 
 def fail(

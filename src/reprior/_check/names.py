@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from reprior._check.arrays import as_array
-from reprior._check.errors import counted, fail, listed, spelled
+from reprior._check.errors import UNNAMED, counted, fail, listed, spelled
 from reprior._check.frames import frame_of, is_default, named_places, number_of, put_back
 from reprior._types import Labels
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what nothing can store: the end of a C string, half a surrogate pair
-# what to do where names meet columns without any, whatever function was called
-UNNAMED = "Name the columns with a DataFrame, or with `classes`, for example in `pipeline`"
 
 
 def names_of(
