@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_flag, check_level, fail, like_input
+from reprior._check import check_choice, check_flag, check_level, check_proba, fail, like_input
 from reprior._labels import check_label
 from reprior._types import Acts, Checks, Comparable, Interval, Matrix, Source, Status, Vector
 from reprior.estimates import sets, show
 from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import Blocks, by_name, check_top_k, is_top_k, numbered, top_k_in
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct_proba, correct_top_k, refuse_listed
+from reprior.rows.correction import correct_rows, correct_top_k, refuse_listed
 
 if TYPE_CHECKING:
     from reprior.batch.driver import ModelSpread
@@ -117,7 +117,7 @@ class PriorEstimate(Comparable, show.Displayed):
             return self._correct_top_k(proba, caller)
         rows = by_name(proba, self.classes, caller)
         if self.calibrator is None:
-            fixed = correct_proba(rows, self.weights, caller)
+            fixed = correct_rows(check_proba(rows, caller, "proba", len(self.weights)), self.weights)
         else:
             fixed = self.calibrator.reweighted(self.weights)(rows, caller=caller)
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]

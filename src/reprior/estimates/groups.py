@@ -17,7 +17,7 @@ from reprior._types import Comparable, Interval, Matrix, Source, Status, Vector
 from reprior.estimates import show
 from reprior.estimates.estimate import OF, PriorEstimate
 from reprior.estimates.verdict import report_rejected
-from reprior.rows.blocks import Blocks, as_stored, by_name
+from reprior.rows.blocks import Blocks, by_name
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.grouped import factorize, plain
@@ -187,7 +187,7 @@ class Groups(Comparable):
             rows = self.calibrator(rows, caller="Groups.correct")
         if len(codes) != len(rows):
             fail("Groups.correct", "keys", f"name the group of each of the {len(rows)} rows", f"{len(codes)} keys")
-        corrected = correct_rows(as_stored(rows), self.weights[position[codes]]).astype(rows.dtype, copy=False)
+        corrected = correct_rows(rows, self.weights[position[codes]])
         return like_input(corrected, proba, self.source.classes)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95, of: str = "shares") -> Interval:

@@ -20,7 +20,7 @@ from reprior.estimates import show
 from reprior.model.interval import Moments, beta_parameters
 from reprior.online.method import StreamMethod, StreamState, learned
 from reprior.online.registry import labels_in, method_fields, method_from_fields, online_method
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows, correct_top_k, refuse_listed
 from reprior.state import Key, Saved, decode, kind_of, take
@@ -125,7 +125,7 @@ def corrected(
     if isinstance(blocks, TopKBlocks):
         return correct_top_k(source, np.atleast_2d(weights * source.prior), blocks)
     rows = blocks.array if calibrator is None else calibrator(np.asarray(blocks.array, np.float64))
-    fixed = correct_rows(as_stored(rows), weights).astype(blocks.array.dtype, copy=False)
+    fixed = correct_rows(rows, weights).astype(blocks.array.dtype, copy=False)
     return like_input(fixed, like, source.classes)  # type: ignore[no-any-return]
 
 
@@ -298,7 +298,7 @@ class Stream(show.Displayed, Saved):
         """Return corrected probabilities (n, K), given what `calibrated` returned. `prior` saves computing it again."""
         with self._lock:
             weights = self.method.weights(self._values, prior)
-        return correct_rows(as_stored(rows), weights).astype(rows.dtype, copy=False)
+        return correct_rows(rows, weights)
 
     def observe(self, p: Any, y: Any) -> None:
         """Learn the label `y` of a sample `p` (K,) that the stream has learned before. Labels may arrive late.

@@ -104,12 +104,11 @@ class Calibrator(Comparable, Saved):
         bias = take(fields, "bias", np.ndarray, caller, scale.shape).astype(np.float64)
         kind, n = take(fields, "kind", str, caller), take(fields, "n", int, caller)
         floor = float(take(fields, "floor", (int, float), caller))
-        if len(scale) < 2 or n < 0 or not 0 <= floor < 1 or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
-            refuse(caller, "data", "invalid numbers")
         score = take(fields, "log_likelihood", (int, float, type(None)), caller)
         ridge = float(take(fields, "ridge", (int, float), caller))
-        if not 0 <= ridge <= STIFF:
-            refuse(caller, "data", "an invalid ridge")
+        sound = len(scale) >= 2 and n >= 0 and 0 <= floor < 1 and 0 <= ridge <= STIFF
+        if not sound or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
+            refuse(caller, "data", "invalid numbers")
         return cls(kind, scale, bias, floor, n, score, take(fields, "of_logits", bool, caller), ridge)
 
 
