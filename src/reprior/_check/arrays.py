@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from reprior._check.errors import DIVIDE, SOFTMAX, fail, refuse_where
-from reprior._check.frames import frame_of, is_named
+from reprior._check.frames import frame_of
 from reprior._kernels import loops, reference
 from reprior._types import Matrix, Vector
 
@@ -19,7 +19,7 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     if hasattr(x, "detach"):  # a torch tensor, perhaps with a gradient, on a device, in bfloat16
         x = x.detach().cpu()
         x = x.float() if "bfloat16" in str(x.dtype) else x
-    if is_named(x) and (frame := frame_of(x, None, caller, name)) is not None and not isinstance(x, Mapping):
+    if (frame := frame_of(x, None, caller, name)) is not None and not isinstance(x, Mapping):
         x = frame.values
     if is_masked(x) and np.ma.is_masked(x):
         count = int(np.ma.getmaskarray(x).sum())

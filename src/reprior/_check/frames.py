@@ -95,8 +95,6 @@ class Frame(NamedTuple):
 
 def is_named(x: Any) -> bool:
     """Return whether `x` may name its numbers: a mapping, a Series or a frame of any library."""
-    if isinstance(x, np.ndarray):
-        return False
     arrow = hasattr(x, "__arrow_c_stream__") or hasattr(x, "__arrow_c_array__")
     return arrow or isinstance(x, Mapping) or hasattr(x, "iloc")
 
@@ -105,7 +103,7 @@ def frame_of(
     x: Any, classes: Sequence[Any] | None = None, caller: str = "", name: str = "proba", *, numbers: bool = True
 ) -> Frame | None:
     """Return the class columns of `x`, in its own order; None if it has no names. Without `numbers` values are None."""
-    if isinstance(x, Frame) or not is_named(x):
+    if isinstance(x, (np.ndarray, Frame)) or not is_named(x):
         return x if isinstance(x, Frame) else None
     if isinstance(x, Mapping):
         if any(hasattr(value, "__len__") and not isinstance(value, (str, bytes)) for value in x.values()):

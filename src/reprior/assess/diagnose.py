@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reprior._check import check_number, fail
-from reprior._types import Checks, Matrix, Source, Vector
+from reprior._types import Checks, Labels, Matrix, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.labels import look_at_labels, scaled_chi_square_p
 from reprior.assess.sentences import sentences
@@ -240,17 +240,15 @@ def checks(
     shift_p = shift_p_value(looked.counts, looked.sample, source)
     if by_labels < 1:
         shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
-    if evidence is None:
+    if evidence is None or source.heldout is None:
         return Checks(shift_p, None, None, 1.0, conflict)
     share = evidence.share(settings)
-    trained = share < 0.5 and by_heart(source, looked.sample, estimate.weights)
+    trained = share < 0.5 and by_heart(*source.heldout, looked.sample, estimate.weights)
     return Checks(shift_p, evidence.log_evidence, share, evidence.amplification, conflict, trained)
 
 
-def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
+def by_heart(rows: Matrix, y: Labels, sample: Matrix, weights: Vector) -> bool:
     """Return whether held-out samples look like training samples: nearly all right, and surer than `sample` (m, K)."""
-    assert source.heldout is not None
-    rows, y = source.heldout
     corrected = correct_rows(sample, weights)
     wrong, smaller = np.mean(rows.argmax(axis=1) != y), 1 - np.bincount(y).max() / len(y)
     return bool(wrong < (1 - ALL_RIGHT) * smaller and corrected.max(axis=1).mean() < rows.max(axis=1).mean())

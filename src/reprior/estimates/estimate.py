@@ -115,12 +115,12 @@ class PriorEstimate(Comparable, show.Displayed):
     def _correct(self, proba: Any, caller: str) -> Matrix:
         if is_top_k(proba):
             return self._correct_top_k(proba, caller)
-        rows = by_name(proba, self.classes, caller)
+        rows = by_name(proba, self.source.classes, caller)
         if self.calibrator is None:
             fixed = correct_rows(check_proba(rows, caller, "proba", len(self.weights)), self.weights)
         else:
             fixed = self.calibrator.reweighted(self.weights)(rows, caller=caller)
-        return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
+        return like_input(fixed, proba, self.source.classes)  # type: ignore[no-any-return]
 
     def _correct_top_k(self, proba: Any, caller: str) -> Matrix:
         (indices, values), prior = proba, self.weights * self.source.prior
@@ -159,7 +159,7 @@ class PriorEstimate(Comparable, show.Displayed):
         if len(self.weights) != 2:
             fail("threshold", "estimate", "have two classes, because one threshold cannot decide between more",
                  f"{len(self.weights)} classes", remedy="Correct the samples instead")  # fmt: skip
-        own = check_label(label, "threshold", 2, self.classes)
+        own = check_label(label, "threshold", 2, self.source.classes)
         wanted = check_level(at, "threshold", "at")
         log_odds = np.log(wanted / (1 - wanted)) - np.log(self.weights[own] / self.weights[1 - own])
         if self.calibrator is not None:  # its classes are centred, so that both scales act on half of the log-odds
@@ -202,10 +202,10 @@ class PriorEstimate(Comparable, show.Displayed):
         """
         check_flag(by_class, "prediction_sets", "by_class")
         cutoffs = sets.scores(self).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
-        rows = by_name(proba, self.classes, "prediction_sets")
+        rows = by_name(proba, self.source.classes, "prediction_sets")
         report_rejected(self)
         inside = self._correct(rows, "prediction_sets") >= (1 - sets.TIED) * cutoffs
-        return like_input(np.asarray(inside), proba, self.classes)
+        return like_input(np.asarray(inside), proba, self.source.classes)
 
     def detach(self) -> PriorEstimate:
         """Return the estimate without its samples: small, and still with intervals and prediction sets."""
