@@ -149,10 +149,9 @@ class Groups(Comparable):
             checked = {"checks": checks, "on_reject": whole.on_reject, "acts": whole.acts}
         target, spread = self.rows_of(g), self.spread.of_group(g)
         return PriorEstimate(
-            self.prior[g], self.weights[g], status=status, n_iter=0, n=int(self.n[g]),
-            log_likelihood=float(self.log_likelihood[g]), source=self.source, target=target,
-            calibrator=self.calibrator, spread=spread, shares=self.shares[g], n_labels=getattr(target, "n_labels", 0),
-            posterior=spread.posterior, **checked,
+            self.prior[g], self.weights[g], self.shares[g], status, 0, int(self.n[g]), float(self.log_likelihood[g]),
+            self.source, target, self.calibrator, spread, posterior=spread.posterior,
+            n_labels=getattr(target, "n_labels", 0), **checked,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Hashable]:

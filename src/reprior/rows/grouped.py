@@ -157,13 +157,15 @@ def of_column(column: np.ndarray[Any, Any], caller: str) -> tuple[tuple[Hashable
 
 def of_values(values: list[Any], caller: str) -> tuple[tuple[Hashable, ...], Codes]:
     """Return the distinct keys among Python values, and the position of each (n,)."""
+    slots: dict[Hashable, int] = {}
     for i, key in enumerate(values):
         try:
-            hash(key)
+            slots[key] = 0
         except TypeError:
             fail(caller, "keys", "hold hashable keys", type(key).__name__, place=f"row {i}")
-    refuse_missing([i for i, key in enumerate(values) if is_none(key)], values, caller)
-    names = list(dict.fromkeys(values))
+    if any(map(is_none, slots)):
+        refuse_missing([i for i, key in enumerate(values) if is_none(key)], values, caller)
+    names: Any = list(slots)
     with suppress(TypeError):  # keys of several types have no order of their own
         names = sorted(names)
     slots = {key: slot for slot, key in enumerate(names)}

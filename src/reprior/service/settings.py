@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from reprior.service.outgoing import check_secret, check_target
 ROLES = ("read", "ingest", "admin")  # each may do what those before it may
 LEAP = 60.0  # seconds by which the system's clock may leap ahead and be followed at once
 HOLD = 600.0  # seconds for which a larger leap must last before it is followed
+# seconds that no one can set, counting also while the machine sleeps, if it can tell
+steady_seconds = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 AGEING = 24.0  # times as fast as time passes: the most by which stored data age
 
 
@@ -120,11 +123,6 @@ class Settings:
         """The origin of the page behind a proxy."""
         parts = urlsplit(self.public_url or "")
         return f"{parts.scheme}://{parts.netloc}".lower() if parts.netloc else None
-
-
-def steady_seconds() -> float:
-    """Return seconds that no one can set, counting also while the machine sleeps, if it can tell."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Clock:
