@@ -178,7 +178,7 @@ class Shown(NamedTuple):
 def notes(estimate: PriorEstimate) -> list[str]:
     """Return all that there is to know about an estimate, in sentences: its tests, held-out samples and interval."""
     checks = [] if estimate.checks is None else judged(estimate.checks, estimate.n - estimate.n_labels)
-    note = known_interval(estimate, 0.95)[1] if is_cheap(estimate) else ""
+    note = known_interval(estimate, 0.95 if is_cheap(estimate) else None)[1]
     status = "" if estimate.status.normal else estimate.status.value
     lines = [*checks, *few(estimate.source), *unseen(estimate.source, named=len(estimate.prior)), status, note]
     return [line for line in lines if line]
@@ -198,19 +198,17 @@ def estimate_shown(
     estimate: PriorEstimate, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = ""
 ) -> Shown:
     """Return the largest movers; `top` 0 lists all. Without a `head` an interval that would take long is left out."""
-    interval, note = None, ""
-    if level is not None and (head or is_cheap(estimate)):
-        interval, note = known_interval(estimate, level)
-    head = head or (
-        f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'sample')}"
-        + (f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else "")
-    )
+    interval, note = known_interval(estimate, level if head or is_cheap(estimate) else None)
+    labelled = f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else ""
+    head = head or f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'sample')}{labelled}"
     rows, rest = table(estimate, interval, top)
     return Shown([head, *verdicts(estimate)], rows, [*rest, *endings(estimate.status, note)])
 
 
-def known_interval(estimate: PriorEstimate | Stream, level: float) -> tuple[Interval | None, str]:
-    """Return the interval and its note; if the method has none, None and a sentence about it."""
+def known_interval(estimate: PriorEstimate | Stream, level: float | None) -> tuple[Interval | None, str]:
+    """Return the interval and its note; if the method has none, None and a sentence about it; nothing without level."""
+    if level is None:
+        return None, ""
     try:
         interval = estimate.interval(level)
     except InputError as error:

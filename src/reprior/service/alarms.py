@@ -74,9 +74,9 @@ class Alarms:
     def raised(self, served: ServedStream, about: dict[str, Any]) -> dict[str, Any]:
         """Number an alarm and see to it that it is stored and sent; return it."""
         self._last += 1
-        now, silence = self._hub.clock(), served.watch.silenced(self._hub.clock())
-        text = json.dumps(about)
+        now, text = self._hub.clock(), json.dumps(about)
         about["id"] = self._last
+        silence = served.watch.silenced(now)
         due = now if silence is None else silence["until"]
         message = self._message("alarm.raised", served, about)
         served.pending.alarms.append(AlarmEvent(self._last, "raised", now, text, message, due))
