@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 # -fwrapv is among the flags of most Pythons; without it GCC 12 fails on the kernel
-FLAGS = "-O3 -std=c11 -fno-math-errno -fwrapv -ffp-contract=off -Wno-psabi -g0"
+FLAGS = "-O3 -std=c11 -fno-math-errno -fno-trapping-math -fwrapv -ffp-contract=off -Wno-psabi -g0"
 native = Path("src/reprior/_kernels/native.c")
 pure = os.environ.get("REPRIOR_PURE") == "1" or not native.exists()
 setup(

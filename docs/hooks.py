@@ -9,7 +9,6 @@ text. A link to a file that does not exist is an error.
 from __future__ import annotations
 
 import base64
-import importlib
 import inspect
 import json
 import os
@@ -26,7 +25,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import reprior
-from reprior.cli import COMMANDS, ELSEWHERE
+from reprior.cli import COMMANDS, command_of
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = {  # pages of the reference: title, and public names in the order shown
@@ -72,7 +71,7 @@ def command_line() -> str:
     """Return a page with the help of every command."""
     text = ["# Command line\n"]
     for name in COMMANDS:
-        command = importlib.import_module(ELSEWHERE.get(name, f"reprior.cli.{name}")).command
+        command = command_of(name)
         under = {f"{name} {part}": each for part, each in getattr(command, "commands", {}).items()}
         for title, each in {name: command, **under}.items():
             context = click.Context(each, info_name=f"reprior {title}", terminal_width=WIDTH, max_content_width=WIDTH)

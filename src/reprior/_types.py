@@ -120,7 +120,7 @@ class Source(Comparable):
     heldout : (rows (n, K), labels (n,)), optional
         Held-out probabilities and column indices of the labels; not copied.
     error : ClassifierError, optional
-        Summary of the held-out samples for streams (see `model.classifier_error.measure_error`).
+        Summary of the held-out samples for tests and streams (see `model.classifier_error.measure_error`).
     made : str
         How `prior` was obtained.
     calibrated : bool
@@ -139,7 +139,7 @@ class Source(Comparable):
     hard_confusion: Matrix | None = None
     heldout: tuple[Matrix, Labels] | None = field(default=None, repr=False)
     made: str = "given by the user"
-    error: ClassifierError | None = field(default=None, repr=False)
+    error: ClassifierError | None = field(default=None, repr=False, compare=False)  # follows from `heldout`
     calibrated: bool = False
 
     @property

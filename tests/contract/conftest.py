@@ -6,7 +6,7 @@ import sys
 import pytest
 from cli_files import write_all
 
-from reprior.cli import _progress, cli
+from reprior.cli import _shell, cli
 from reprior.cli._shell import run
 
 
@@ -18,7 +18,7 @@ def files(tmp_path_factory):
 @pytest.fixture
 def call(capfdbinary, monkeypatch):
     """Run a command in this process; return (exit code, stdout, stderr), however long it takes on a busy machine."""
-    monkeypatch.setattr(_progress, "FIRST", 3600.0)
+    monkeypatch.setattr(_shell, "FIRST", 3600.0)
 
     def call(*args):
         code = run(cli, [str(arg) for arg in args])

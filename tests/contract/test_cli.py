@@ -1,6 +1,5 @@
 """Every command: its documented lines, its formats, its exit codes, its JSON, and what it leaves on disk."""
 
-import importlib
 import io
 import json
 import os
@@ -20,7 +19,7 @@ import pytest
 from cli_files import CLASSES, TARGETS, N, msgpack_rows
 
 import reprior as rp
-from reprior.cli import COMMANDS, ELSEWHERE, _progress
+from reprior.cli import COMMANDS, _shell, command_of
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 PAGE = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8").replace("\\\n", "")
@@ -30,7 +29,7 @@ DOCUMENTED = re.findall(r"^\$ (reprior [^#\n]+)", PAGE, re.M)
 def test_every_command_is_documented_and_shows_an_example():
     assert {shlex.split(line)[1] for line in DOCUMENTED} == set(COMMANDS)
     for name in COMMANDS:
-        command = importlib.import_module(ELSEWHERE.get(name, f"reprior.cli.{name}")).command
+        command = command_of(name)
         assert f"Example:  reprior {name}" in command.help, name
         for each in getattr(command, "commands", {name: command}).values():
             assert "--json" in [flag for parameter in each.params for flag in parameter.opts], (name, each.name)
@@ -405,8 +404,8 @@ def test_in_a_pipe_a_word_says_that_work_goes_on(monkeypatch):
             words.write(text)
             said.set()
 
-    monkeypatch.setattr(_progress, "FIRST", 0.01)
+    monkeypatch.setattr(_shell, "FIRST", 0.01)
     monkeypatch.setattr(sys, "stderr", Pipe())
-    with _progress.patience():
+    with _shell.patience():
         assert said.wait(60)
     assert re.fullmatch(r"(Still working after \d+ s\.\n)+", words.getvalue())

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 import reprior as rp
 from reprior import InputError
 from reprior.io import table
-from reprior.io.files import open_table, ordered
-from reprior.io.scratch import FileBlocks
+from reprior.io.files import FileBlocks, open_table, ordered
 from reprior.io.sources import read_source
 from reprior.io.table import Choice, Corrected
 from reprior.rows.calibrated import CalibratedBlocks

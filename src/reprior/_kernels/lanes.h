@@ -37,33 +37,45 @@ typedef uint64_t lanes_u __attribute__((vector_size(32), aligned(8), may_alias))
 
 INLINE double total(lanes x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
+/* Logarithm and exponential without branches, so that compilers make vectors of a loop, as wide as the machine has. */
+INLINE uint64_t bits_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof x);
+    return bits;
+}
+
+INLINE double from_bits(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* log x for normal x > 0: x = 2^e m, log m = 2 artanh((m - 1)/(m + 1)) */
-INLINE lanes v_log(lanes x) {
+INLINE double log_of(double x) {
     /* m lies in [√½, √2); e + 1024 is not negative, so that shift and conversion need no more than AVX2 has */
-    const lanes_u bits = (lanes_u)x, e = (bits - 0x3fe6a09e667f3bcdULL + (1ULL << 62)) >> 52;
-    const lanes n = (lanes)(e | 0x4330000000000000ULL) - 4503599627371520.0;
-    const lanes m = (lanes)(bits - (e << 52) + (1ULL << 62)), f = (m - 1.0) / (m + 1.0), z = f * f;
-    const lanes z2 = z * z, z4 = z2 * z2; /* sums of pairs need not wait for each other */
-    const lanes s = (1.0 / 3 + 1.0 / 5 * z) + (1.0 / 7 + 1.0 / 9 * z) * z2 +
-                    ((1.0 / 11 + 1.0 / 13 * z) + (1.0 / 15 + 1.0 / 17 * z) * z2 + (1.0 / 19 + 1.0 / 21 * z) * z4) * z4;
+    const uint64_t bits = bits_of(x), e = (bits - 0x3fe6a09e667f3bcdULL + (1ULL << 62)) >> 52;
+    const double n = from_bits(e | 0x4330000000000000ULL) - 4503599627371520.0;
+    const double m = from_bits(bits - (e << 52) + (1ULL << 62)), f = (m - 1.0) / (m + 1.0), z = f * f;
+    const double z2 = z * z, z4 = z2 * z2; /* sums of pairs need not wait for each other */
+    const double s = (1.0 / 3 + 1.0 / 5 * z) + (1.0 / 7 + 1.0 / 9 * z) * z2 +
+                     ((1.0 / 11 + 1.0 / 13 * z) + (1.0 / 15 + 1.0 / 17 * z) * z2 + (1.0 / 19 + 1.0 / 21 * z) * z4) * z4;
     return n * 6.93147180369123816490e-01 + (2.0 * f + (2.0 * f * z * s + n * 1.90821492927058770002e-10));
 }
 
 /* exp x, 0 where x < -690 */
-INLINE lanes v_exp(lanes x) {
-    const lanes_i none = x < SPLAT(-690.0);
-    x = SELECT(none, SPLAT(0.0), x);
-    const lanes shifted = x * 1.44269504088896340736 + 6755399441055744.0; /* 1.5·2^52: rounds to whole */
-    const lanes_u n = (lanes_u)shifted - 0x4338000000000000ULL; /* unsigned: of what is no number it may be anything */
-    const lanes whole = shifted - 6755399441055744.0;
-    const lanes r = (x - whole * 6.93147180369123816490e-01) - whole * 1.90821492927058770002e-10;
-    const lanes r2 = r * r, r4 = r2 * r2;
-    const lanes low = (1.0 + r) + (0.5 + 1.0 / 6 * r) * r2;
-    const lanes middle = (1.0 / 24 + 1.0 / 120 * r) + (1.0 / 720 + 1.0 / 5040 * r) * r2;
-    const lanes high = (1.0 / 40320 + 1.0 / 362880 * r) + (1.0 / 3628800 + 1.0 / 39916800 * r) * r2 +
-                       (1.0 / 479001600 + 1.0 / 6227020800 * r) * r4;
-    const lanes s = low + (middle + high * r4) * r4;
-    return SELECT(none, SPLAT(0.0), (lanes)((lanes_u)s + (n << 52)));
+INLINE double exp_of(double x) {
+    const double y = x < -700.0 ? -700.0 : x;
+    const double shifted = y * 1.44269504088896340736 + 6755399441055744.0; /* 1.5·2^52: rounds to whole */
+    const uint64_t n = bits_of(shifted) - 0x4338000000000000ULL; /* unsigned: of what is no number it may be anything */
+    const double whole = shifted - 6755399441055744.0;
+    const double r = (y - whole * 6.93147180369123816490e-01) - whole * 1.90821492927058770002e-10;
+    const double r2 = r * r, r4 = r2 * r2;
+    const double low = (1.0 + r) + (0.5 + 1.0 / 6 * r) * r2;
+    const double middle = (1.0 / 24 + 1.0 / 120 * r) + (1.0 / 720 + 1.0 / 5040 * r) * r2;
+    const double high = (1.0 / 40320 + 1.0 / 362880 * r) + (1.0 / 3628800 + 1.0 / 39916800 * r) * r2 +
+                        (1.0 / 479001600 + 1.0 / 6227020800 * r) * r4;
+    const double s = low + (middle + high * r4) * r4;
+    return from_bits((bits_of(s) + (n << 52)) & -(uint64_t)(x >= -690.0));
 }
 
 #endif

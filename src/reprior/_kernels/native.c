@@ -291,10 +291,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             }
             norm[f] = 1.0 / total_of(sum);
         }
-        for (Py_ssize_t f = 0; f < filters; f += LANES) {
-            const lanes x = LOAD(z + f);
-            STORE(logs + f, v_log(SELECT(x > LEAST_Z, x, SPLAT(LEAST_Z))));
-        }
+        for (Py_ssize_t f = 0; f < each; f++) logs[f] = log_of(z[f] > LEAST_Z ? z[f] : LEAST_Z);
         double since = state[N]; /* samples since the last change: a filter of endless memory holds them */
         for (Py_ssize_t f = 0; f < filters; f++)
             if (job->bank[COLUMNS * f + MEMORY] == 0.0 && held[f] < since) since = held[f];
@@ -423,40 +420,51 @@ WIDEST static Py_ssize_t correct_rows(const Job *job, char *out) {
     return DONE;
 }
 
+enum { TOGETHER = 8 }; /* rows that are calibrated together: one need not wait for the sums of another */
+
 /* out = softmax(scale·x + bias), x the rows' logarithms, or themselves without a floor, less their mean; `inverse` holds
  * the scale, and what is behind `valid` the bias. */
 WIDEST static Py_ssize_t calibrate_rows(const Job *job, char *out) {
-    const Py_ssize_t k = job->k, width = job->width, whole_blocks = k / 8 * 8;
-    const double *bias = job->valid + width, floor = job->options[0];
-    double *x = job->scratch + width;
-    for (Py_ssize_t row = 0; row < job->n; row++, out += k * (Py_ssize_t)sizeof(double)) {
-        const char *p = row_at(job, row, job->scratch, job->single);
-        lanes sum[2] = {{0}}, mass[2] = {{0}}, best = SPLAT(-INFINITY);
-        HALVES(i, width) {
-            lanes y = FOUR(p, i, job->single);
-            if (floor > 0.0) y = v_log(SELECT(y > floor, y, SPLAT(floor)));
-            if (i >= whole_blocks) y = (lanes)((lanes_i)y & (LOAD(job->valid + i) > 0.0));
-            STORE(x + i, y);
-            sum[h] += y;
+    const Py_ssize_t k = job->k, width = job->width;
+    const double *restrict scale = job->inverse, *restrict bias = job->valid + width, floor = job->options[0];
+    double *const all = job->scratch, mean[TOGETHER];
+    for (Py_ssize_t first = 0, rows; first < job->n; first += rows) {
+        rows = job->n - first < TOGETHER ? job->n - first : TOGETHER;
+        for (Py_ssize_t row = 0; row < rows; row++) {
+            double *restrict x = all + row * width;
+            const Py_ssize_t size = k * (job->single ? 4 : 8);
+            const char *p = job->rows + (first + row) * size;
+            for (Py_ssize_t i = 0; i < size; i += 64) __builtin_prefetch(p + TOGETHER * size + i);
+            if (job->single)
+                for (Py_ssize_t i = 0; i < k; i++) x[i] = ((const float *)p)[i];
+            else memcpy(x, p, (size_t)k * sizeof(double));
+            for (Py_ssize_t i = k; i < width; i++) x[i] = 1.0;
         }
-        const double mean = total_of(sum) / (double)k;
-        HALVES(i, width) {
-            lanes y = (LOAD(x + i) - mean) * LOAD(job->inverse + i) + LOAD(bias + i);
-            if (i >= whole_blocks) y = SELECT(LOAD(job->valid + i) > 0.0, y, SPLAT(-INFINITY));
-            STORE(x + i, y);
-            best = SELECT(y > best, y, best);
+        if (floor > 0.0)
+            for (Py_ssize_t i = 0; i < rows * width; i++) all[i] = log_of(all[i] > floor ? all[i] : floor);
+        for (Py_ssize_t row = 0; row < rows; row++) {
+            double *restrict x = all + row * width;
+            lanes sum[2] = {{0}};
+            for (Py_ssize_t i = k; i < width; i++) x[i] = 0.0;
+            HALVES(i, width) sum[h] += LOAD(x + i);
+            mean[row] = total_of(sum) / (double)k;
         }
-        double top = best[0];
-        for (int lane = 1; lane < 4; lane++)
-            if (best[lane] > top) top = best[lane];
-        HALVES(i, width) {
-            const lanes y = v_exp(LOAD(x + i) - top);
-            STORE(x + i, y);
-            mass[h] += y;
+        for (Py_ssize_t row = 0; row < rows; row++) {
+            double *restrict x = all + row * width;
+            for (Py_ssize_t i = 0; i < width; i++) x[i] = (x[i] - mean[row]) * scale[i] + bias[i];
+            for (Py_ssize_t i = k; i < width; i++) x[i] = -INFINITY;
+            const double top = largest(x, width);
+            for (Py_ssize_t i = 0; i < width; i++) x[i] -= top;
         }
-        const double share = 1.0 / total_of(mass);
-        for (Py_ssize_t i = 0; i < width; i += LANES) STORE(x + i, LOAD(x + i) * share);
-        memcpy(out, x, (size_t)k * sizeof(double));
+        for (Py_ssize_t i = 0; i < rows * width; i++) all[i] = exp_of(all[i]);
+        for (Py_ssize_t row = 0; row < rows; row++, out += k * (Py_ssize_t)sizeof(double)) {
+            double *restrict x = all + row * width;
+            lanes mass[2] = {{0}};
+            HALVES(i, width) mass[h] += LOAD(x + i);
+            const double share = 1.0 / total_of(mass);
+            for (Py_ssize_t i = 0; i < width; i++) x[i] *= share;
+            memcpy(out, x, (size_t)k * sizeof(double));
+        }
     }
     return DONE;
 }
@@ -609,10 +617,11 @@ static PyObject *fmapls_top(PyObject *Py_UNUSED(module), PyObject *const *args, 
     return answer(&buffers, code);
 }
 
-/* Call a kernel on the rows, with room for two vectors; other threads run meanwhile if they are many. */
+/* Call a kernel on the rows, with room for `TOGETHER` vectors; other threads run meanwhile if they are many. */
 static PyObject *on_rows(Buffers *buffers, Job *job, Py_ssize_t (*kernel)(const Job *, char *), char *out) {
     double stack[STACK], *heap = NULL;
-    if (2 * job->width > STACK && !(heap = malloc((size_t)(2 * job->width) * sizeof(double)))) {
+    const Py_ssize_t room = TOGETHER * job->width;
+    if (room > STACK && !(heap = malloc((size_t)room * sizeof(double)))) {
         PyErr_NoMemory();
         return answer(buffers, REFUSED);
     }

@@ -9,12 +9,11 @@ from typing import Any, Self
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import StratifiedKFold, cross_validate
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import _is_fitted, _num_samples, check_is_fitted, validate_data
 
 from reprior._check import check_choice, check_prior, fail, warn
 from reprior._labels import same_rows
@@ -100,7 +99,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             fail("LabelShiftClassifier", "estimator", "have `predict_proba`", type(self.estimator).__name__,
                  remedy="Wrap it in scikit-learn's CalibratedClassifierCV")  # fmt: skip
         counts, of_folds = self.counts, []
-        if is_fitted(self.estimator):
+        if _is_fitted(self.estimator):
             fitted, proba = self.estimator, self.estimator.predict_proba(X)
             classes = np.asarray(fitted.classes_)
         else:
@@ -215,14 +214,6 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.prior_, self.estimate_ = prior, estimate
         self.weights_ = prior / self.pipeline_.source.prior if estimate is None else estimate.weights
         return self
-
-
-def is_fitted(estimator: Any) -> bool:
-    try:
-        check_is_fitted(estimator)
-    except NotFittedError:
-        return False
-    return True
 
 
 def fold_proba(model: Any, X: Any, rows: Labels, classes: np.ndarray[Any, Any]) -> Matrix:

@@ -1,4 +1,4 @@
-"""The `reprior` command: short bodies over the library, each in its own module, imported when it is called."""
+"""The `reprior` command: short bodies over the library, in modules that are imported when a command is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-COMMANDS = {  # name: one line; the module of that name, here or in ELSEWHERE, holds `command`
+COMMANDS = {  # name: one line
     "demo": "See it correct a real classifier.",
     "fit": "Fit a pipeline to held-out samples and save it.",
     "estimate": "Estimate the class prior of new data.",
@@ -27,7 +27,16 @@ COMMANDS = {  # name: one line; the module of that name, here or in ELSEWHERE, h
     "completion": "Print the script for shell completion.",
 }
 
-ELSEWHERE = {"serve": "reprior.service.command"}  # by name: neither of the two packages imports the other
+MODULES = {  # of commands that have no module of their own name here; the service neither imports nor is imported
+    **dict.fromkeys(("report", "compare", "diagnose"), "reprior.cli.estimate"), "completion": "reprior.cli.doctor",
+    "serve": "reprior.service.command",
+}  # fmt: skip
+
+
+def command_of(name: str) -> click.Command:
+    """Return a command, whose module is imported now."""
+    module = importlib.import_module(MODULES.get(name, f"reprior.cli.{name}"))
+    return next(x for x in vars(module).values() if isinstance(x, click.Command) and x.name == name)
 
 
 class LazyGroup(click.Group):
@@ -37,10 +46,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(ELSEWHERE.get(cmd_name, f"reprior.cli.{cmd_name}")).command
-        return command
+        return command_of(cmd_name) if cmd_name in COMMANDS else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem

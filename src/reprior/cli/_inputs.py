@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -19,9 +19,8 @@ from reprior._labels import is_missing, named
 from reprior.batch.registry import ALIASES, METHODS, check_options, method_name
 from reprior.estimates.groups import Groups
 from reprior.estimates.show import verdicts
-from reprior.io.files import open_table, ordered, prepared, whole
-from reprior.io.labels import TargetLabels, checked_labels, column_in, is_list, read_list
-from reprior.io.scratch import FileBlocks
+from reprior.io.files import FileBlocks, open_table, ordered, whole
+from reprior.io.labels import UNLABELLED, TargetLabels, checked_labels, column_in, is_list, read_list
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
 from reprior.io.table import Choice, Table, group_keys
 from reprior.online.registry import ONLINE
@@ -30,6 +29,7 @@ from reprior.pipelines.load import load
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.passes import count_rows
 
+BY_POSITION = "Classes were matched by position, because the target or the source has no class names."
 TOGETHER = "All samples together: "  # before a verdict where there are groups
 WARNING = (
     "Labels and predictions of the held-out samples have different class priors (distance {}). If the held-out samples"
@@ -48,7 +48,7 @@ class Inputs:
     warning: str = ""
     by: str | None = None  # the column of the groups, if the user names one
     keys: list[Any] | None = None  # groups of the samples, (n,) for each part
-    target_labels: TargetLabels | None = None  # labels of some rows
+    labels: TargetLabels = UNLABELLED  # of some rows
 
     @property
     def source(self) -> Source:
@@ -56,13 +56,11 @@ class Inputs:
 
     def note(self, sentences: Sequence[str] = ()) -> str:
         """Return lines on classes matched by position, and what to beware of, unless `sentences` have it already."""
-        by_position = "Classes were matched by position, because the target or the source has no class names."
         beware = self.warning
         for line in sentences:
             plain = line.removeprefix(TOGETHER)
             beware = beware.replace(plain[0].upper() + plain[1:], "").strip()
-        lines = [by_position] * (self.matched == "position") + [beware] * bool(beware)
-        return "".join(f"\n{line}" for line in lines)
+        return f"\n{BY_POSITION}" * (self.matched == "position") + f"\n{beware}" * bool(beware)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -82,26 +80,19 @@ class Inputs:
 
     def estimate(self, *, on_reject: str = "scale") -> PriorEstimate:
         """Return the pipeline's estimate for the samples."""
-        return self.pipeline.estimate(self.rows, **self.labels, on_reject=on_reject)
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """Labels of some rows and their weights, as estimates take them."""
-        labels = self.target_labels or TargetLabels(None)
-        return {"labels": labels.labels, "label_weights": labels.weights}
+        labels, weights, _ = self.labels
+        return self.pipeline.estimate(self.rows, labels, label_weights=weights, on_reject=on_reject)
 
     def verdict(self, estimate: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
-        sentences = verdicts(estimate)
-        if self.by is None:
-            return sentences
-        return [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in sentences]
+        lines = verdicts(estimate)
+        return lines if self.by is None else [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in lines]
 
     def groups(self, *, share: bool = True, on_reject: str = "scale") -> Groups:
         """Return the estimate of each group that the column of keys names."""
-        assert self.keys is not None
-        keys = np.concatenate(self.keys)
-        return self.pipeline.groups(keys, self.rows, share=share, **self.labels, on_reject=on_reject)
+        keys, (labels, weights, _) = np.concatenate(self.keys or ()), self.labels
+        return self.pipeline.groups(keys, self.rows, share=share, labels=labels, label_weights=weights,
+                                    on_reject=on_reject)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +115,25 @@ def read_inputs(
 ) -> Inputs:  # fmt: skip
     """Open the target, of which only first rows and keys are read, and read the source (options of `SourceFiles`)."""
     names = read_names(classes, caller)
-    fitted, columns = read_pipeline(caller, SourceFiles(**source, names=names)), source["columns"]
-    pipe, beware = with_method(fitted.pipeline, method, options), fitted.warning
+    fitted, values, beware = read_pipeline(caller, SourceFiles(**source, names=names))
+    pipe = with_method(fitted, method, options)
     column = None if is_list(target_labels) else target_labels
     aside = {name: option for name, option in ((by, "--by"), (column, "--labels")) if name}
-    table = open_table(target, Choice(columns=columns, caller=caller, classes=pipe.classes or (), names=names,
-                                      aside=aside, values=fitted.values))  # fmt: skip
+    table = open_table(target, Choice(columns=source["columns"], caller=caller, classes=pipe.classes or (),
+                                      names=names, aside=aside, values=values))  # fmt: skip
     pipe, matched = match_classes(pipe, table.classes, caller, target)
-    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)))
+    table = ordered(table, pipe.classes, len(pipe.source.prior))
     rows = FileBlocks(table)
     if by and pipe.method != "ebls":
         fail(caller, "--method", "be ebls with --by", pipe.method,
              remedy="Only `ebls` shares information between groups")  # fmt: skip
-    keys, labelled = group_keys(table, by) if by else None, None
+    keys, labelled = group_keys(table, by) if by else None, UNLABELLED
     if column:
-        values = [*chain.from_iterable(table.column(column, "--labels"))]
-        labelled = TargetLabels(checked_labels(values, pipe.source, caller, column_in(target, column)))
+        texts = [*chain.from_iterable(table.column(column, "--labels"))]
+        labelled = TargetLabels(checked_labels(texts, pipe.source, caller, column_in(target, column)))
     elif target_labels:
         labelled = read_list(target_labels, target, table, count_rows(rows), pipe.source)
-    if labelled is not None and all(map(is_missing, labelled.labels)) and caller != "query":
+    if labelled.labels is not None and all(map(is_missing, labelled.labels)) and caller != "query":
         beware = f"{beware} {target_labels} has no label yet.".strip()
     return Inputs(table, rows, pipe, matched, beware, by, keys, labelled)
 
@@ -163,8 +154,7 @@ def match_classes(
     return (pipe if columns is None else replace(pipe, source=replace(pipe.source, classes=columns))), "position"
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(NamedTuple):
     """A pipeline read or fitted from files, what its rows hold (None: probabilities), and a warning or ""."""
 
     pipeline: Pipeline
@@ -201,16 +191,6 @@ def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) ->
     return replace(pipe, method=name, options={**kept, **own})
 
 
-def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
-    """Return the pipeline that a file holds."""
-    pipe = load(path if path.is_file() else whole(path))
-    if not isinstance(pipe, Pipeline):
-        fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
-    if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
-        pipe, values = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits"
-    return Fitted(pipe, values, pipe.label_mismatch)
-
-
 def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
     path, counts = (files.source, files.counts) if files.source is not None else (files.counts, None)
@@ -220,7 +200,12 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
         if counts is not None or files.calibrate != "auto":
             fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
-        return saved_pipeline(path, files.values, caller)
+        pipe, values = load(path if path.is_file() else whole(path)), files.values
+        if not isinstance(pipe, Pipeline):
+            fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
+        if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
+            pipe, values = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits"
+        return Fitted(pipe, values, pipe.label_mismatch)
     wanted = Choice(columns=files.source_columns, label=files.label, with_labels=True, caller=caller, names=files.names,
                     values=files.values)  # fmt: skip
     source = read_source(path, wanted, files.columns)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
+
 from reprior._check import fail
 from reprior.state import lock
 
@@ -26,6 +28,8 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = self.waiting = False
+
+    def __enter__(self) -> None:
         self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def _ask(self, *_: Any) -> None:
@@ -33,8 +37,7 @@ class Stop:
         if self.waiting:
             raise KeyboardInterrupt
 
-    def end(self) -> None:
-        """Leave both to whoever had them before."""
+    def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
@@ -74,7 +77,7 @@ class Arriving:
     def __init__(
         self, path: Path, offset: int, tail: bytes, mark: list[int] | None, *, follow: bool, stop: Stop
     ) -> None:
-        self.path, self.at, self.tail, self.stop, self.note = path, offset, tail, stop, ""
+        self.path, self.at, self.tail, self.stop = path, offset, tail, stop
         self.handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY | BINARY)
         about = os.fstat(self.handle)
         if stat.S_ISDIR(about.st_mode):
@@ -143,7 +146,7 @@ class Arriving:
             new_file = None
             if ended and self.regular:
                 if not holds(self.handle, self.at, self.tail):
-                    self.note = f"{self.path} was truncated; reading it again from its start."
+                    click.echo(f"{self.path} was truncated; reading it again from its start.", err=True)
                     os.lseek(self.handle, 0, os.SEEK_SET)
                     self.at, self.tail = 0, b""
                     return None
@@ -213,8 +216,3 @@ class Leaving:
         if self.handle > 2:
             os.close(self.handle)
             self.handle = -1
-
-    def sync(self) -> None:
-        """Have it on disk, where it goes to a disk."""
-        if self.regular:
-            os.fsync(self.handle)

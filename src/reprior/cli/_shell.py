@@ -1,4 +1,4 @@
-"""How a command ends (its answer as text or JSON, a sentence for each failure), and outputs that harm nothing."""
+"""How a command ends (its answer as text or JSON, a sentence for each failure), its progress, and safe outputs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import math
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +22,7 @@ from reprior._check import fail
 from reprior.state import hidden, lock, naming
 
 DONE, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 130
+FIRST, THEN = 10.0, 60.0  # seconds until a word where there is no bar, and from one to the next
 
 
 class Answer(NamedTuple):
@@ -81,28 +85,27 @@ def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", UserWarning)
         # one plain line: whose line of Python a warning came from is no help here
         warnings.showwarning = lambda message, *_: click.echo(printable(f"Warning: {message}"), err=True)
-        return _run(cli, argv)
-
-
-def _run(cli: click.Group, argv: list[str]) -> int:
-    try:
-        result = cli.main(argv, prog_name="reprior", standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return reader_gone()
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return _say("Interrupted. No partial file was left.", argv, INTERRUPTED)
-    except click.ClickException as error:
-        hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
-        return _say(f"{error.format_message()} (see `{hint} --help`)", argv, BAD_INPUT)
-    except (ValueError, OSError, MemoryError, ImportError) as error:
-        sentence = _sentence(error)
-        if sentence is None:
-            raise
-        return _say(sentence, argv, BAD_INPUT)
-    return result if isinstance(result, int) else DONE
+        code = BAD_INPUT
+        try:
+            result = cli.main(argv, prog_name="reprior", standalone_mode=False)
+            sys.stdout.flush()
+            return result if isinstance(result, int) else DONE
+        except BrokenPipeError:
+            return reader_gone()
+        except click.exceptions.Exit as end:
+            return end.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            message, code = "Interrupted. No partial file was left.", INTERRUPTED
+        except click.ClickException as error:
+            hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
+            message = f"{error.format_message()} (see `{hint} --help`)"
+        except (ValueError, OSError, MemoryError, ImportError) as error:
+            message = sentence_about(error)
+            if not message:
+                raise
+    text = json.dumps({"error": message, "exit": code}) if "--json" in argv else f"Error: {message}"
+    click.echo(printable(text), err=True)
+    return code
 
 
 def reader_gone() -> int:
@@ -111,8 +114,8 @@ def reader_gone() -> int:
     return DONE
 
 
-def _sentence(error: Exception) -> str | None:
-    """Return what to say about bad input, a system error or a missing extra; None for a mistake of ours."""
+def sentence_about(error: Exception) -> str:
+    """Return what to say about bad input, a system error or a missing extra; "" for a mistake of ours."""
     from reprior._check import InputError
 
     if isinstance(error, OSError) and error.strerror:
@@ -120,14 +123,8 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, MemoryError):
         return "Not enough memory. Pass fewer samples or classes at a time, or use a larger machine."
     if isinstance(error, (InputError, OSError)) or "pip install '.[" in str(error):
-        return getattr(error, "shell", str(error))
-    return None
-
-
-def _say(message: str, argv: Sequence[str], code: int) -> int:
-    text = json.dumps({"error": message, "exit": code}) if "--json" in argv else f"Error: {message}"
-    click.echo(printable(text), err=True)
-    return code
+        return str(getattr(error, "shell", error))
+    return ""
 
 
 def keep_apart(caller: str, output: Path | None, *inputs: Path | None) -> None:
@@ -167,3 +164,50 @@ def alone(caller: str, path: Path, option: str) -> Iterator[None]:
         for folder in made:
             with suppress(OSError):  # unless something was written there
                 folder.rmdir()
+
+
+@contextmanager
+def progress(rows: Any) -> Iterator[None]:
+    """Show a bar on stderr while passes over `rows` (FileBlocks) run, if stderr is a terminal and rich is there."""
+    if not sys.stderr.isatty() or find_spec("rich") is None:
+        with patience():
+            yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task, number = bar.add_task("pass 1", total=rows.table.rows), 1
+
+        def advance(n: int) -> None:
+            nonlocal number
+            if bar.tasks[0].finished:
+                number += 1
+                bar.reset(task, description=f"pass {number}")
+            bar.advance(task, n)
+
+        rows.watch = advance
+        try:
+            yield
+        finally:
+            rows.watch = None
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Report on stderr, if there is no bar, that the command still works: after ten seconds, then every minute."""
+    done, start = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        wait = FIRST
+        while not done.wait(wait):
+            sys.stderr.write(f"Still working after {time.monotonic() - start:.0f} s.\n")
+            wait = THEN
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -22,7 +23,6 @@ from reprior import Alarm, Stream
 from reprior._check import check_number, fail
 from reprior._labels import check_some_labels
 from reprior._types import Matrix, Source, Vector
-from reprior.cli._pipes import tail_of
 from reprior.cli._shell import keep_apart
 from reprior.estimates.show import applied
 from reprior.io.labels import as_labels
@@ -162,19 +162,14 @@ class LateLabels:
 
 def seconds_of(value: Any, number: int) -> tuple[float, bool]:
     """Return a time in seconds and whether it was a date: a number, or text like 2026-11-16T12:00:00Z (else UTC)."""
-    try:
-        if not isinstance(value, bool):
-            seconds = float(value)
-            if np.isfinite(seconds):
-                return seconds, False
-    except (TypeError, ValueError, OverflowError):
-        pass
-    try:
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(value, bool) and np.isfinite(seconds := float(value)):
+            return seconds, False
+    with suppress(TypeError, ValueError, OverflowError):
         when = datetime.fromisoformat(value)
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(), True
-    except (TypeError, ValueError, OverflowError):
-        fail("stream", "input", "have a time in every row, as seconds or like 2026-11-16T12:00:00Z", repr(value)[:60],
-             place=f"row {number}", remedy="Name its column with `--time`")  # fmt: skip
+    fail("stream", "input", "have a time in every row, as seconds or like 2026-11-16T12:00:00Z", repr(value)[:60],
+         place=f"row {number}", remedy="Name its column with `--time`")  # fmt: skip
 
 
 ALARM_FIELDS: dict[str, Any] = {  # fields of `AlarmWatch` as the state file has them
@@ -196,13 +191,6 @@ class AlarmWatch:
         self.before = 0  # rows that the stream had learned when the alarm began
         self.acting = True  # whether at least half of the correction was applied at the last look
         self.events: list[ActsEvent] = []  # not reported yet
-
-    def rearm(self, n: int) -> None:
-        """Reset the alarm after `n` samples: the last one was dealt with."""
-        if self.alarm is None:
-            fail("stream", "--rearm", "be used with an alarm", "none", remedy="Add `--alarm`")
-        self.alarm.reset()
-        self.reported, self.before = False, n
 
     def learn(self, stream: Stream, rows: Matrix, times: Sequence[tuple[float, bool]]) -> ActsEvent | None:
         """Let stream and alarm learn calibrated rows, up to its next test; return the event if its correction stops."""
@@ -294,11 +282,6 @@ class RunState:
     begins: bool = True  # a file, with a header if it is CSV
     first_skipped: str = ""  # not stored
 
-    def read(self, data: bytes) -> None:
-        """Note what has been read and dealt with."""
-        self.offset += len(data)
-        self.read_tail = tail_of(self.read_tail, data)
-
     def skip(self, why: str) -> None:
         """Note that a record was left out."""
         self.skipped, self.first_skipped = self.skipped + 1, self.first_skipped or why
@@ -329,7 +312,13 @@ def restore(options: StreamOptions, labels: LateLabels, watch: AlarmWatch) -> Ru
         return None
     fields = decode(path.read_bytes(), KIND, STREAM, name=str(path))
     stored = {name: take(fields, name, kinds, STREAM, (None,)) for name, kinds in STORED.items()}
-    same_options(options, {"-o": stored["output"]} | take(fields, "settings", dict, STREAM))
+    then, output = {"-o": stored["output"]} | take(fields, "settings", dict, STREAM), str(options.output)
+    # an output file may have moved, but not turned into a pipe or back
+    now = {"-o": output if "-" in (output, then["-o"]) else then["-o"]} | options.lasting
+    if other := [key for key in now if now[key] != then.get(key)]:
+        asked, had = (", ".join(f"{key} {values.get(key)}" for key in other) for values in (now, then))
+        fail(STREAM, str(path), f"belong to a run with {asked}", had,
+             remedy="Give the same options again, or name another state file to start again")  # fmt: skip
     if options.fingerprint not in ("", stored["fingerprint"]):
         fail(STREAM, "--source", f"be the source that {path} was made from, or be left out", "another",
              remedy="After retraining name a new state file")  # fmt: skip
@@ -337,7 +326,7 @@ def restore(options: StreamOptions, labels: LateLabels, watch: AlarmWatch) -> Ru
         refuse(STREAM, "data", "a negative number of bytes or rows")
     if stored["values"] not in (None, "normalize", "logits"):
         refuse(STREAM, "data", "rows of an unknown kind")
-    stored = {name: item.tobytes() if isinstance(item, np.ndarray) else item for name, item in stored.items()}
+    stored = {name: bytes(item) if isinstance(item, np.ndarray) else item for name, item in stored.items()}
     stream = Stream.from_bytes(take(fields, "stream", np.ndarray, STREAM, (None,)).tobytes())
     k = len(stream.source.prior)
     form = take(fields, "form", (dict, type(None)), STREAM)
@@ -348,13 +337,3 @@ def restore(options: StreamOptions, labels: LateLabels, watch: AlarmWatch) -> Ru
     labels.restore(fields, k, STREAM)
     watch.restore(fields, k, STREAM)
     return RunState(stream, take(fields, "weights", np.ndarray, STREAM, (k,)), form=form, **stored)
-
-
-def same_options(options: StreamOptions, then: dict[str, Any]) -> None:
-    """Refuse to continue with other options; an output file may have moved, but not turned into a pipe or back."""
-    output = str(options.output)
-    now = {"-o": output if "-" in (output, then["-o"]) else then["-o"]} | options.lasting
-    if other := [key for key in now if now[key] != then.get(key)]:
-        asked, had = (", ".join(f"{key} {values.get(key)}" for key in other) for values in (now, then))
-        fail(STREAM, str(options.state), f"belong to a run with {asked}", had,
-             remedy="Give the same options again, or name another state file to start again")  # fmt: skip

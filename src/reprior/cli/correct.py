@@ -18,8 +18,7 @@ from reprior import InputError
 from reprior._check import check_level, counted, fail
 from reprior._types import Matrix, Vector
 from reprior.cli._inputs import Inputs, anyway_option, by_option, input_options, method_options, read_inputs
-from reprior.cli._progress import progress
-from reprior.cli._shell import DONE, NOT_CONVERGED, Answer, alone, keep_apart, print_answer
+from reprior.cli._shell import DONE, NOT_CONVERGED, Answer, alone, keep_apart, print_answer, progress
 from reprior.estimates.sets import Scores, scores, scores_of
 from reprior.estimates.show import first_lines, stopped
 from reprior.io.files import SUFFIXES, SUFFIXES_OF
@@ -64,25 +63,16 @@ def command(
     if watch is not None and (prior is not None or files["by"]):
         raise click.UsageError("Pass --watch without --prior and --by: it judges one estimate of all samples")
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior, watch)
+    special = str(output) == "-" or (is_special(output) and not files["target"].is_dir())
     with alone("correct", watch, "--watch") if watch is not None else nullcontext():
-        return run(output, Wanted(prior, watch, anyway, sets, sets_by_class), files)
-
-
-def run(output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer | int:
-    """Read the inputs and correct them; what goes to a pipe has no answer but an exit code."""
-    job, target = read_inputs("correct", **files), files["target"]
-    promised, written = output.suffix.lower(), SUFFIXES_OF[job.table.parts[0].kind]
-    if promised in (*SUFFIXES, *UNWRITTEN) and promised not in written and not target.is_dir():
-        fail("correct", "--output", f"end in {' or '.join(written)}, the format of the target", output)
-    wanted = wanted._replace(sets=check_sets(job, wanted.sets, wanted.by_class))
-    if str(output) == "-" or (is_special(output) and not target.is_dir()):
-        weighting = find_weights(job, wanted)
-        with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            job.table.parts[0].rewrite(out, correction(job, weighting, 0), job.classes if wanted.sets else None)
-        save_watch(wanted, weighting)
-        return DONE if weighting.ok else NOT_CONVERGED
-    with alone("correct", output, "--output"):
-        return corrected(job, target, output, wanted, files)
+        job, wanted = read_inputs("correct", **files), Wanted(prior, watch, anyway, sets, sets_by_class)
+        promised, written = output.suffix.lower(), SUFFIXES_OF[job.table.parts[0].kind]
+        if promised in (*SUFFIXES, *UNWRITTEN) and promised not in written and not files["target"].is_dir():
+            fail("correct", "--output", f"end in {' or '.join(written)}, the format of the target", output)
+        wanted = wanted._replace(sets=check_sets(job, wanted.sets, wanted.by_class))
+        with nullcontext() if special else alone("correct", output, "--output"):
+            answer = corrected(job, output, wanted, files, special)
+    return (DONE if answer.ok else NOT_CONVERGED) if special else answer  # a pipe gets the rows alone
 
 
 class Wanted(NamedTuple):
@@ -111,24 +101,30 @@ def check_sets(inputs: Inputs, level: float | None, by_class: bool) -> float | N
     return check_level(level, "correct")
 
 
-def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer:
-    """Write the corrected files, or the rest of them after a crash, and return what was done."""
-    mark = fingerprint(inputs, wanted, files)
-    journal = read_journal(output, mark)
+def corrected(inputs: Inputs, output: Path, wanted: Wanted, files: dict[str, Any], special: bool) -> Answer:
+    """Write the corrected files, or the rest of them after a crash, and return what was done.
+
+    A `special` output, as a pipe, takes one part at once, and has no journal to continue from.
+    """
+    mark, target = fingerprint(inputs, wanted, files), files["target"]
+    journal = {} if special else read_journal(output, mark)
     if not journal:
         journal = {**find_weights(inputs, wanted)._asdict(), "mark": mark, "parts": 0}
-        write_journal(output, journal)
+        if not special:
+            write_journal(output, journal)
     weighting = Weighting(**{name: journal[name] for name in Weighting._fields})
     parts, kept = inputs.table.parts, journal["parts"]
     for number, part in enumerate(parts[kept:], kept):
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
-        with whole_file(path) as file:
+        with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(path) as file:
             part.rewrite(file, correction(inputs, weighting, number), inputs.classes if wanted.sets else None)
         journal["parts"] += 1
         if journal["parts"] < len(parts):  # after the last one nothing is left to do
             write_journal(output, journal)
-    save_watch(wanted, weighting)
-    hidden(output, "journal").unlink(missing_ok=True)
+    if wanted.watch is not None:  # the journal has the memory too, so that a batch counts once after a crash
+        write_atomically(wanted.watch, bytes(weighting.watch))
+    if not special:
+        hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": weighting.ok,
              "verdict": weighting.verdict, "acts": weighting.acts}  # fmt: skip
     by = "" if wanted.prior else f" by {inputs.method_text}"
@@ -190,7 +186,9 @@ def find_weights(inputs: Inputs, wanted: Wanted) -> Weighting:
     on_reject = "ignore" if wanted.anyway else "scale"
     watch = None if wanted.watch is None else read_watch(wanted.watch, inputs, on_reject)
     with progress(inputs.rows):
-        estimate = watch.estimate(inputs.rows, **inputs.labels) if watch else inputs.estimate(on_reject=on_reject)
+        labels, label_weights, _ = inputs.labels
+        estimate = (watch.estimate(inputs.rows, labels, label_weights=label_weights) if watch
+                    else inputs.estimate(on_reject=on_reject))  # fmt: skip
     ok, acts = estimate.status.ok, estimate.acts
     weighting = Weighting(estimate.weights, ok, inputs.verdict(estimate), acts and acts._asdict(), stopped(acts),
                           watch=watch.to_bytes() if watch else b"")  # fmt: skip
@@ -213,12 +211,6 @@ def read_watch(path: Path, inputs: Inputs, on_reject: str) -> Watch:
         fail("correct", "--watch", "belong to this source and method", f"{path}, which belongs to another",
              remedy="After retraining name a new file")  # fmt: skip
     return Watch(now, on_reject=on_reject, evidence=then.evidence, n_batches=then.n_batches)
-
-
-def save_watch(wanted: Wanted, weighting: Weighting) -> None:
-    """Write what the run adds to the memory; the journal has it too, so that a batch counts once after a crash."""
-    if wanted.watch is not None:
-        write_atomically(wanted.watch, bytes(weighting.watch))
 
 
 def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:

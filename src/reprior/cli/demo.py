@@ -15,6 +15,7 @@ from reprior.datasets import load
 
 NO_PICTURE = "none without matplotlib; in the folder of reprior's source: pip install '.[plot]'"
 TYPICAL = "Netherlands"  # the picture shows its prior: among the 13 of a region, its error is near the middle
+TRUE, ESTIMATE, COUNTED, SOURCE = "#c9ced6", "#0b6e99", "#d1495b", "#444444"
 LANGUAGES = {"nl": "Dutch", "de": "German", "fr": "French", "af": "Afrikaans", "en": "English"}
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -51,14 +52,13 @@ def command(output: Path) -> Answer:
         }  # fmt: skip
         if name == TYPICAL:
             counted = np.bincount(proba.argmax(axis=1), minlength=len(true)) / len(y)
-            shares = {label: _named(prior, data.classes) for label, prior in
-                      (("true", true), ("predicted classes", counted), ("estimated", est.prior))}  # fmt: skip
+            for label, prior in (("true", true), ("predicted classes", counted), ("estimated", est.prior)):
+                named = {name: float(prior[data.classes.index(code)]) for code, name in LANGUAGES.items()}
+                shares[label] = {**named, "171 others": max(0.0, 1 - sum(named.values()))}
     seconds = round(time.perf_counter() - start, 2)
     gain = max(row["after"] - row["before"] for row in table.values())
     title = f"Correction gains up to {100 * gain:.0f} points of accuracy"
     try:
-        from reprior.report.picture import channels_picture
-
         channels_picture(output, channels=table, shares=shares, of=TYPICAL, title=title)
         picture = str(output)
     except ImportError:
@@ -66,12 +66,6 @@ def command(output: Path) -> Answer:
     value = {"data": data.name, "heldout_rows": len(data.heldout_y), "seconds": seconds, "channels": table,
              "picture": picture, "origin": data.origin}  # fmt: skip
     return Answer(value, _text(value, len(data.classes)))
-
-
-def _named(prior: Any, classes: tuple[str, ...]) -> dict[str, float]:
-    """Return the shares of the languages that the picture names, and of all others together."""
-    shown = {name: float(prior[classes.index(code)]) for code, name in LANGUAGES.items()}
-    return {**shown, "171 others": max(0.0, 1 - sum(shown.values()))}
 
 
 def _text(value: dict[str, Any], n_classes: int) -> str:
@@ -92,3 +86,45 @@ def _text(value: dict[str, Any], n_classes: int) -> str:
     if any(row["refused"] for row in value["channels"].values()):
         lines.append("* Not consistent with label shift. Corrected here nevertheless.")
     return "\n".join([*lines, "", f"Picture: {value['picture'] or NO_PICTURE}", value["origin"]])
+
+
+def channels_picture(
+    path: Path, *, channels: dict[str, dict[str, float]], shares: dict[str, dict[str, float]], of: str, title: str
+) -> None:
+    """Draw the accuracy of each data set before and after, and the class prior of the data set `of`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    left: Any
+    right: Any
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
+    order = sorted(channels, key=lambda name: channels[name]["after"] - channels[name]["before"])
+    for at, name in enumerate(order):
+        keys = ("before", "calibrated", "after", "true prior")
+        before, calibrated, after, best = (100 * channels[name][key] for key in keys)
+        left.plot([before, after], [at, at], color=ESTIMATE, lw=2.5, alpha=0.35, solid_capstyle="butt")
+        left.plot(best, at, "|", ms=11, mew=1.6, color=SOURCE, label="with the true prior" if at == 0 else None)
+        left.plot(calibrated, at, "o", ms=4, color=SOURCE, label="calibrated only" if at == 0 else None)
+        left.plot(before, at, "o", ms=7, color=COUNTED, label="uncorrected" if at == 0 else None)
+        left.plot(after, at, "o", ms=7, color=ESTIMATE, label="corrected, no labels" if at == 0 else None)
+        left.text(101, at, f"{after - before:+.0f}", va="center", fontsize=9)
+    left.set(yticks=range(len(order)), yticklabels=order, xlabel="accuracy, %", xlim=(30, 100))
+    left.text(101, len(order) - 0.3, "gain", fontsize=8, va="center", color=SOURCE)
+    left.set_ylim(-0.7, len(order) + 0.1)
+    left.legend(loc="lower left", bbox_to_anchor=(0, 0.02), framealpha=0.95, edgecolor="none", fontsize=9)
+    left.grid(axis="x", alpha=0.25)
+    left.tick_params(axis="y", length=0)
+    left.set_title(title, loc="left", fontweight="bold")
+
+    names = list(next(iter(shares.values())))
+    for offset, (label, color) in enumerate((("true", TRUE), ("predicted classes", COUNTED), ("estimated", ESTIMATE))):
+        values = [100 * shares[label][name] for name in names]
+        right.barh(np.arange(len(names)) + 0.27 * (offset - 1), values, height=0.25, color=color, label=label)
+    right.set(yticks=range(len(names)), yticklabels=names, xlabel="share of the texts, %")
+    right.invert_yaxis()
+    right.tick_params(axis="y", length=0)
+    right.legend(loc="lower right", framealpha=0.95, edgecolor="none", fontsize=9)
+    right.set_title(f"Why: the class prior of {of}", loc="left", fontsize=10)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)

@@ -1,4 +1,4 @@
-"""`reprior doctor`: what is installed, and whether the fast paths are in use."""
+"""`reprior doctor`: what is installed, and whether the fast paths are in use; `reprior completion`, for shells."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @click.command("doctor")
 @print_answer
-def command() -> Answer:
+def doctor() -> Answer:
     """Show versions, compiled kernels and installed extras.
 
     \b
@@ -44,13 +44,10 @@ def command() -> Answer:
         "versions": {name: _version(name) for name in ("reprior", "numpy", "scipy", "click")}
         | {"python": platform.python_version(), "platform": platform.platform()},
         "kernels": "native" if NATIVE else "reference",
-        "blas": {
-            "name": blas["name"],
-            "version": blas["version"],
-            "threads": limits[0] if limits else f"{os.cpu_count()} (all cores)",
-        },
+        "blas": {"name": blas["name"], "version": blas["version"],
+                 "threads": limits[0] if limits else f"{os.cpu_count()} (all cores)"},
         "extras": {extra: _version(module) for extra, (module, _) in EXTRAS.items()},
-    }
+    }  # fmt: skip
     if value["extras"]["spark"]:
         from reprior.adapters.spark.session import java_version, workers_python
 
@@ -97,3 +94,21 @@ def _spark(state: dict[str, Any]) -> list[str]:
     else:
         lines.append(f"workers: Python {theirs['python']} with reprior {theirs['reprior']}")
     return lines
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@print_answer
+def completion(shell: str) -> Answer:
+    """Print the script for completion in SHELL.
+
+    \b
+    Example:  reprior completion bash >> ~/.bashrc
+    """
+    from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+
+    from reprior.cli import cli
+
+    kinds: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    script = kinds[shell](cli, {}, "reprior", "_REPRIOR_COMPLETE").source()
+    return Answer({"shell": shell, "script": script}, script)

@@ -38,8 +38,10 @@ def command(
     keep_apart("fit", output, heldout, files["counts"])
     fitted = read_pipeline("fit", SourceFiles(heldout, values=values, names=read_names(classes, "fit"), **files))
     pipe = with_method(fitted.pipeline, method, options)
-    if fitted.values == "logits":
-        pipe = of_logits(pipe)
+    if fitted.values == "logits":  # its rows are logits, as those it was fitted to were
+        k = len(pipe.source.prior)
+        calibrator = pipe.calibrator or Calibrator("none", np.ones(k), np.zeros(k), SMALLEST_NORMAL, 0, None)
+        pipe = replace(pipe, calibrator=replace(calibrator, of_logits=True))
     pipe.save(output)
     held = 0 if pipe.source.heldout is None else len(pipe.source.heldout[1])
     kind = pipe.calibrator.kind if pipe.calibrator else "none"
@@ -49,10 +51,3 @@ def command(
     lines = [f"{output}: {len(pipe.source.prior)} classes, {held:,} held-out samples, method {pipe.method},"
              f" calibration {kind}", f"Use it as --source, or as reprior.load({str(output)!r})."]  # fmt: skip
     return Answer(value, "\n".join([*lines, *([fitted.warning] if fitted.warning else [])]))
-
-
-def of_logits(pipe: Any) -> Any:
-    """Return the pipeline as one whose rows are logits, as those it was fitted to were."""
-    k = len(pipe.source.prior)
-    cal = pipe.calibrator or Calibrator("none", np.ones(k), np.zeros(k), SMALLEST_NORMAL, 0, None)
-    return replace(pipe, calibrator=replace(cal, of_logits=True))

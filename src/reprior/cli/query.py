@@ -11,8 +11,7 @@ import click
 from reprior._check import counted, fail
 from reprior.assess.query import query
 from reprior.cli._inputs import input_options, method_options, read_inputs
-from reprior.cli._progress import progress
-from reprior.cli._shell import Answer, keep_apart, print_answer
+from reprior.cli._shell import Answer, keep_apart, print_answer, progress
 from reprior.estimates.verdict import label_advice
 from reprior.io.labels import filled_in, read_ids, write_list
 from reprior.state import whole_file
@@ -35,9 +34,12 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     Example:  reprior query scores.parquet --source model.reprior -n 100 -o to_label.csv
     """
     keep_apart("query", output, files["target"], files["source"], files["counts"])
-    refuse_filled_in(output, files["target_labels"])
+    labels = files["target_labels"]
+    if (count := filled_in(output)) and not (labels and os.path.exists(labels) and os.path.samefile(labels, output)):
+        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
+             remedy=f"Add `--labels {output}` to keep them")  # fmt: skip
     job = read_inputs("query", **files)
-    before = None if job.target_labels is None else job.target_labels.listed
+    before = job.labels.listed
     if before is not None and name is not None and name != before.name:
         fail("query", "--id", f"be {before.name!r}, as in the earlier list", repr(name))
     named = before.name if before is not None else name
@@ -66,10 +68,3 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     lines += [advice.strip()] * bool(advice)
     lines.append(f"Fill in the column label, then pass --labels {output}.")
     return Answer(value, "\n".join(lines) + job.note())
-
-
-def refuse_filled_in(output: Path, labels: str | None) -> None:
-    """Refuse to replace a list with labels, unless it is the one to continue from."""
-    if (count := filled_in(output)) and not (labels and os.path.exists(labels) and os.path.samefile(labels, output)):
-        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
-             remedy=f"Add `--labels {output}` to keep them")  # fmt: skip

@@ -45,8 +45,7 @@ def command(pool: Path, output: Path, shift: str, strength: float | None, rows: 
     \b
     Example:  reprior simulate heldout.npz --shift dirichlet --rows 1000 -o shifted.npz
     """
-    writers = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
-    if output.suffix not in writers:
+    if output.suffix not in (".npz", ".parquet", ".csv"):
         fail("simulate", "--output", "end in .npz, .parquet or .csv", output)
     keep_apart("simulate", output, pool)
     wanted = Choice(**columns, with_labels=True, caller="simulate")
@@ -58,7 +57,7 @@ def command(pool: Path, output: Path, shift: str, strength: float | None, rows: 
     sample = simulate.resample(proba, y, draw(k, value, rng=rng), n=rows, rng=rng)
     classes = table.classes or tuple(str(j) for j in range(k))
     with whole_file(output) as file:
-        writers[output.suffix](file, sample, table.classes)
+        write(file, output.suffix, sample, table.classes)
     summary = {"output": str(output), "rows": rows, "shift": shift, "strength": value, "seed": seed,
             "prior": dict(zip(classes, sample.prior.tolist(), strict=True)),
             "reused": [classes[j] for j in sample.reused]}  # fmt: skip
@@ -66,31 +65,27 @@ def command(pool: Path, output: Path, shift: str, strength: float | None, rows: 
     return Answer(summary, f"{output}: {rows} rows of {k} classes, {shift} {value:g}, seed {seed}{again}")
 
 
-def write_npz(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
-    """Write rows, labels, class names if there are any, and the prior they have."""
-    names: dict[str, Any] = {"classes": np.array(classes)} if classes else {}
-    np.savez_compressed(file, proba=sample.proba, y=sample.y, prior=sample.prior, **names)
-
-
-def write_parquet(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
-    """Write rows as a list column beside their labels, with the class names, if there are any, in the schema."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from reprior.io.arrow import CLASSES_KEY
-
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(sample.proba.ravel()), sample.proba.shape[1])
-    table = pa.table({"proba": lists, "label": [classes[j] for j in sample.y] if classes else sample.y})
-    pq.write_table(table.replace_schema_metadata({CLASSES_KEY: json.dumps(classes).encode()} if classes else {}), file)
-
-
-def write_csv(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
-    """Write rows as one column per class, called by its name or index, before a column of labels."""
+def write(file: Any, ending: str, sample: Any, classes: tuple[str, ...] | None) -> None:
+    """Write rows with their labels: as arrays, as a column of lists, or as one column per class."""
     names = classes or tuple(str(k) for k in range(sample.proba.shape[1]))
-    if "label" in names:
+    if ending == ".npz":
+        more: dict[str, Any] = {"classes": np.array(classes)} if classes else {}
+        np.savez_compressed(file, proba=sample.proba, y=sample.y, prior=sample.prior, **more)
+    elif ending == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from reprior.io.arrow import CLASSES_KEY
+
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(sample.proba.ravel()), sample.proba.shape[1])
+        table = pa.table({"proba": lists, "label": [classes[j] for j in sample.y] if classes else sample.y})
+        about = {CLASSES_KEY: json.dumps(classes).encode()} if classes else {}
+        pq.write_table(table.replace_schema_metadata(about), file)
+    elif "label" in names:
         fail("simulate", "--output", "end in .npz or .parquet if a class is called 'label'", "a .csv file")
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, "label"])
-    writer.writerows([*row, names[j]] for row, j in zip(sample.proba.tolist(), sample.y, strict=True))
-    text.detach()  # which flushes it, and leaves the file open
+    else:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*names, "label"])
+        writer.writerows([*row, names[j]] for row, j in zip(sample.proba.tolist(), sample.y, strict=True))
+        text.detach()  # which flushes it, and leaves the file open

@@ -30,7 +30,7 @@ from reprior.cli._inputs import Inputs, SourceFiles, match_classes, read_pipelin
 from reprior.cli._shell import Answer, print_answer, run
 from reprior.cli.estimate import shown
 from reprior.estimates.show import first_lines, stopped
-from reprior.io.labels import TargetLabels, checked_labels, column_in
+from reprior.io.labels import UNLABELLED, TargetLabels, checked_labels, column_in
 from reprior.io.table import Choice, Part, Table
 from reprior.online.registry import ONLINE
 
@@ -141,9 +141,9 @@ def stream(input: str, output: str, files: int, every: float | None, master: str
     Example:  reprior spark stream scores/ --source model.reprior --key shop --order time -o followed/
     """
     options.check_method("stream", following["method"], ONLINE, "reprior spark estimate")
-    fit = read_pipeline("stream", SourceFiles(following.pop("source"), columns=following["columns"]))
-    pipe, warning, own = fit.pipeline, fit.warning, options.parse_options(following.pop("options"))
-    if fit.values == "logits" and pipe.calibrator is not None:  # the stream itself takes them
+    pipe, values, warning = read_pipeline("stream", SourceFiles(following.pop("source"), columns=following["columns"]))
+    own = options.parse_options(following.pop("options"))
+    if values == "logits" and pipe.calibrator is not None:  # the stream itself takes them
         pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
     with running(master) as spark:
         schema = spark.read.parquet(input).schema
@@ -178,10 +178,10 @@ def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str 
     pipe, matched = match_classes(pipe, rows.classes, caller, target)
     unread = (lambda: iter(())), (lambda *_: None), (lambda *_: iter(()))  # workers read and write
     parts = tuple(Part(about.file.name, rows.n_classes, *unread, rows.classes) for about in rows.surveys)
-    labelled = None
+    labelled = UNLABELLED
     if labels:
         labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
-    return Inputs(Table(parts, choice), rows, pipe, matched, fit.warning, by, target_labels=labelled)
+    return Inputs(Table(parts, choice), rows, pipe, matched, fit.warning, by, labels=labelled)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -79,22 +80,18 @@ def command(as_json: bool, **settings: Any) -> int:
         try:
             if run.warning:
                 click.echo(run.warning, err=True)
-            run.run()
+            with run.stop:
+                run.run()
             piped = run.out.handle == 1
         finally:
-            run.close()
-        lines = [json.dumps(summary(run))] * (not piped) if as_json else report(run, piped)
-        for line in lines:
+            run.pieces.close()
+            run.out.close()
+        value = {"rows": run.stream.n, "skipped": run.at.skipped, "labels": run.labels.n_used,
+                 "labels_lost": run.labels.n_lost, "output": run.out.name, "state": str(state) if state else None,
+                 "matched": run.matched, "alarm": run.watch.verdict(), "acts": run.stream.acts._asdict()}  # fmt: skip
+        for line in [json.dumps(value)] * (not piped) if as_json else report(run, piped):
             click.echo(printable(line), err=True)
         return INTERRUPTED if run.stop.asked else DONE
-
-
-def summary(run: StreamRun) -> dict[str, Any]:
-    """Return what a run did, for --json."""
-    labels, state = run.labels, run.options.state
-    return {"rows": run.stream.n, "skipped": run.at.skipped, "labels": labels.n_used, "labels_lost": labels.n_lost,
-            "output": run.out.name, "state": str(state) if state else None, "matched": run.matched,
-            "alarm": run.watch.verdict(), "acts": run.stream.acts._asdict()}  # fmt: skip
 
 
 def report(run: StreamRun, piped: bool) -> list[str]:
@@ -131,14 +128,6 @@ def alarm_for(source: Source, options: StreamOptions) -> Alarm | None:
         return None  # too few held-out samples to tell anything by
 
 
-def refuse_other_format(kind: str, options: StreamOptions) -> None:
-    """Refuse an output whose name ends like another format: it has the format of the input, unless it is the prior."""
-    wanted = FORMATS.get(Path(options.output).suffix.lower(), kind)
-    if options.emitted != "prior" and wanted != kind:
-        ending = next(ending for ending, of in FORMATS.items() if of == kind)
-        fail("stream", "-o", f"end in {ending}, since the output has the format of the input", str(options.output))
-
-
 class StreamRun:
     """Reads records, corrects and learns them, writes them, and saves how far it got."""
 
@@ -148,18 +137,17 @@ class StreamRun:
         self.watch = AlarmWatch(None, options.on_alarm)
         before = restore(options, self.labels, self.watch)
         self.at = self.new_state() if before is None else before
-        if before is not None and options.rearm:
-            self.watch.rearm(before.stream.n)
+        if before is not None and options.rearm:  # the last alarm was dealt with
+            if self.watch.alarm is None:
+                fail("stream", "--rearm", "be used with an alarm", "none", remedy="Add `--alarm`")
+            self.watch.alarm.reset()
+            self.watch.reported, self.watch.before = False, before.stream.n
         self.out = Leaving(options.output, None if before is None else before.written, self.at.written_tail,
                            self.at.output)  # fmt: skip
         self.at.output, self.stream = str(options.output), self.at.stream
         self.stop, self.saved_at = Stop(), time.monotonic()
-        try:
-            self.pieces = Arriving(options.input, self.at.offset, self.at.read_tail, self.at.mark,
-                                   follow=options.follow, stop=self.stop)  # fmt: skip
-        except BaseException:
-            self.stop.end()
-            raise
+        self.pieces = Arriving(options.input, self.at.offset, self.at.read_tail, self.at.mark,
+                               follow=options.follow, stop=self.stop)  # fmt: skip
         self.at.mark = self.pieces.mark
 
     def new_state(self) -> RunState:
@@ -171,27 +159,21 @@ class StreamRun:
         names = read_names(options.classes, "stream")
         files = SourceFiles(options.source, options.counts, options.columns, options.source_columns,
                             options.source_label, options.calibrate, options.values, names)  # fmt: skip
-        fitted = read_pipeline("stream", files)
-        pipe, self.warning = fitted.pipeline, fitted.warning
+        pipe, values, self.warning = read_pipeline("stream", files)
         if pipe.classes is None and names:
             pipe = replace(pipe, source=check_source(pipe.source, "stream", names))
         self.watch.alarm = alarm_for(pipe.source, options)
         stream = Stream(options.method, pipe.source, calibrator=pipe.calibrator, **parse_options(options.options))
-        return RunState(stream, stream.weights, str(options.output), options.fingerprint, fitted.values)
-
-    def close(self) -> None:
-        """Release files and signals."""
-        self.stop.end()
-        self.pieces.close()
-        self.out.close()
+        return RunState(stream, stream.weights, str(options.output), options.fingerprint, values)
 
     def run(self) -> None:
         """Process all that arrives."""
-        data = bytearray()
+        at, data = self.at, bytearray()
         for piece in self.pieces:
-            if piece is None:
+            if piece is None:  # another file begins: the old one was renamed, or cut
                 self.finish(data)
-                self.next_file()
+                at.offset, at.read_tail, at.mark, at.begins = 0, b"", self.pieces.mark, True
+                self.save()
             else:
                 data += piece
                 if b"\n" in piece or self.binary(data):
@@ -227,15 +209,6 @@ class StreamRun:
             at.skip(f"half a record at {place}")
         data.clear()
 
-    def next_file(self) -> None:
-        """Continue at the start of another file: the old one was renamed, or cut."""
-        if self.pieces.note:
-            click.echo(self.pieces.note, err=True)
-            self.pieces.note = ""
-        at = self.at
-        at.offset, at.read_tail, at.mark, at.begins = 0, b"", self.pieces.mark, True
-        self.save()
-
     def take(self, data: bytearray) -> None:
         """Correct and learn the whole records in `data`, and leave the rest in it."""
         at, start = self.at, 0
@@ -253,12 +226,16 @@ class StreamRun:
         try:
             self.process(records)
         except InputError:
-            at.read(bytes(data[: start + ends[at.records - before]]))
+            self.note_read(data, start + ends[at.records - before])
             self.save()
             raise
-        at.read(bytes(data[: start + ends[-1]]))
+        self.note_read(data, start + ends[-1])
         at.begins = False
-        del data[: start + ends[-1]]
+
+    def note_read(self, data: bytearray, n: int) -> None:
+        """Note that the first `n` bytes have been dealt with, and remove them."""
+        self.at.offset, self.at.read_tail = self.at.offset + n, tail_of(self.at.read_tail, bytes(data[:n]))
+        del data[:n]
 
     def recognise(self, data: bytes) -> int | None:
         """Find the form of the records; return how many bytes come before the first, None if more data are needed."""
@@ -270,7 +247,10 @@ class StreamRun:
         if recognised is None:
             return None
         self.at.form, start = recognised
-        refuse_other_format(self.at.form.kind, options)
+        kind = self.at.form.kind
+        if options.emitted != "prior" and FORMATS.get(options.output.suffix.lower(), kind) != kind:
+            ending = next(ending for ending, of in FORMATS.items() if of == kind)
+            fail("stream", "-o", f"end in {ending}, since the output has the format of the input", str(options.output))
         if choice.names and choice.classes and not self.at.form.columns and choice.names != choice.classes:
             fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
                  listed(choice.names), remedy=f"That is {listed(choice.classes)}")  # fmt: skip
@@ -385,5 +365,6 @@ class StreamRun:
         """Put the state on disk, after what was written before it."""
         self.saved_at = time.monotonic()
         if self.options.state is not None:
-            self.out.sync()
+            if self.out.regular:
+                os.fsync(self.out.handle)
             save(self.at, self.options, self.labels, self.watch)

@@ -37,13 +37,6 @@ class Abandoned(Exception):
     """`close` has waited long enough; what is still held is dropped."""
 
 
-class Sender(Client):
-    """The client of one `Batches`: it repeats whatever may be taken later, without end."""
-
-    def _repeats(self, status: int) -> bool:
-        return status not in (*BAD_BLOCK, 404)
-
-
 class Held(NamedTuple):
     """Rows (n, K) that wait, and the names of their columns, if any."""
 
@@ -111,8 +104,9 @@ class Batches:
         self._thread: threading.Thread | None = None
         self._classes: Classes | None = None  # of the stream, once the service has answered
         client = self._client
-        self._sender = Sender(client.url, name=f"{client.name}-{uuid.uuid4().hex[:8]}", timeout=client.timeout,
+        self._sender = Client(client.url, name=f"{client.name}-{uuid.uuid4().hex[:8]}", timeout=client.timeout,
                               max_body=client.max_body, sleep=self._pause)  # fmt: skip
+        self._sender._repeats = lambda status: status not in (*BAD_BLOCK, 404)  # what may be taken later, without end
         self._sender.patience, self._sender._msgpack, self._sender._login = math.inf, client._msgpack, client._login
 
     # what the application calls
@@ -229,9 +223,13 @@ class Batches:
             self._rows += taken
             while self._bytes > self.max_bytes and len(self._held) > 1:
                 over += len(self._pop())
-            if not closed:
-                self._start()
-                self._changed.notify_all()
+            if not closed and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="reprior-batches", daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the process has no thread left, or is about to end: try at the next `add`
+                    self._thread = None
+            self._changed.notify_all()
         if over:
             self._drop(over, "The batches are closed." if closed else f"More than {self.max_bytes} bytes wait.")
         return taken
@@ -247,14 +245,6 @@ class Batches:
         self._bytes -= oldest.size
         self._rows -= len(oldest.rows)
         return oldest.rows
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="reprior-batches", daemon=True)
-            try:
-                self._thread.start()
-            except RuntimeError:  # the process has no thread left, or is about to end: try at the next `add`
-                self._thread = None
 
     def _drop(self, rows: int, reason: str) -> None:
         """Count rows that will not be sent, tell whoever asked to know, and log at most one line per minute."""
@@ -327,7 +317,14 @@ class Batches:
                 self._classes = self._sender.classes_of(self.stream)
                 rows = self._sendable(block).rows
                 if len(rows):
-                    self._sent(self._sender.send(self.stream, rows, correct=False), len(rows))
+                    answer = self._sender.send(self.stream, rows, correct=False)
+                    with self._changed:
+                        self.sent += len(rows)
+                        self.dropped -= len(rows) * self._abandoned  # `close` had given them up
+                    if self.error is not None:
+                        log.info("stream %s: the service takes rows again", self.stream)
+                    self.error = None
+                    self._call(self._on_answer, answer)
                 return
             except InputError as error:
                 return self._drop(len(block.rows), str(error))
@@ -338,15 +335,6 @@ class Batches:
                     return self._drop(len(block.rows), str(error))
             self._pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _sent(self, answer: Answer, rows: int) -> None:
-        with self._changed:
-            self.sent += rows
-            self.dropped -= rows * self._abandoned  # `close` had given them up
-        if self.error is not None:
-            log.info("stream %s: the service takes rows again", self.stream)
-        self.error = None
-        self._call(self._on_answer, answer)
 
     def _pause(self, seconds: float) -> None:
         """Wait before the next attempt, unless `close` says not to."""
@@ -361,11 +349,5 @@ class Batches:
                 raise Abandoned
 
 
-def renew_all() -> None:
-    """Give a forked child batches of its own."""
-    for batches in list(ALL):
-        batches._renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=renew_all)
+if hasattr(os, "register_at_fork"):  # a forked child has batches of its own
+    os.register_at_fork(after_in_child=lambda: [*map(Batches._renew, list(ALL))])

@@ -78,6 +78,7 @@ class Client:
         self._classes: dict[str, Classes] = {}  # of the streams asked for
         self._reached = False  # whether the service has ever answered
         self._path, self._sleep = parts.path.rstrip("/"), sleep
+        self._repeats: Callable[[int], bool] = AGAIN.__contains__  # whether a request with this answer is sent again
         self._login = {} if token is None else {"Authorization": f"Bearer {token}"}
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=self.timeout)
@@ -340,10 +341,6 @@ class Client:
                     raise ServiceError(f"Given up after {patience:g} seconds. {problem}", refused.status)
                 self._sleep(wait)
                 pause, first = min(2 * pause, LONGEST_PAUSE), False
-
-    def _repeats(self, status: int) -> bool:
-        """Return whether a request that was answered with this status is sent again."""
-        return status in AGAIN
 
     def _attempt(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
         """Return the answer to one attempt of a request; an error has no status if nothing was answered."""

@@ -92,27 +92,19 @@ def load(name: str) -> Dataset:
     """
     check_choice(name, "load", "name", NAMES)
     with (files(__package__) / f"{name}.npz").open("rb") as file, np.load(file) as stored:
-        return _lid176(stored) if name == "lid176" else _intents(name, stored)
-
-
-def _intents(name: str, stored: Mapping[str, Any]) -> Dataset:
-    return Dataset(
-        name=name,
-        classes=tuple(stored["classes"].tolist()),
-        counts=stored["counts"].astype(np.float64),
-        heldout_proba=_proba(stored["heldout_log_proba"]),
-        heldout_y=stored["heldout_y"].astype(np.intp),
-        pool_proba=_proba(stored["pool_log_proba"]),
-        pool_y=stored["pool_y"].astype(np.intp),
-        origin=f"Predictions of a TF-IDF and logistic-regression classifier on {_ORIGIN[name]}; no text included.",
-    )
+        if name == "lid176":
+            return _lid176(stored)
+        return Dataset(
+            name, tuple(stored["classes"].tolist()), stored["counts"].astype(np.float64),
+            _proba(stored["heldout_log_proba"]), stored["heldout_y"].astype(np.intp),
+            _proba(stored["pool_log_proba"]), stored["pool_y"].astype(np.intp),
+            f"Predictions of a TF-IDF and logistic-regression classifier on {_ORIGIN[name]}; no text included.",
+        )  # fmt: skip
 
 
 def _lid176(stored: Mapping[str, Any]) -> Dataset:
-    classes = tuple(stored["classes"].tolist())
-    index = stored["index"].T.astype(np.intp)
-    steps = np.ascontiguousarray(np.moveaxis(stored["log_proba"].transpose(0, 2, 1), 0, 2)).view("<u2")[..., 0]
-    shares = np.exp(steps / -32.0)
+    classes, index = tuple(stored["classes"].tolist()), stored["index"].T.astype(np.intp)
+    shares = np.exp(_joined(stored["log_proba"].transpose(0, 2, 1), "<u2") / -32.0)
     shares /= shares.sum(axis=1, keepdims=True)
     listed, others = shares[:, :-1], shares[:, -1:]
     proba = np.tile(others / (len(classes) - index.shape[1]), len(classes))  # unlisted classes alike
@@ -121,23 +113,19 @@ def _lid176(stored: Mapping[str, Any]) -> Dataset:
     heldout, y = parts.pop("held-out"), stored["y"].astype(np.intp)
     pool = np.setdiff1d(np.arange(len(y)), heldout)
     return Dataset(
-        name="lid176",
-        classes=classes,
-        counts=None,
-        heldout_proba=proba[heldout],
-        heldout_y=y[heldout],
-        pool_proba=proba[pool],
-        pool_y=y[pool],
-        origin=_LID176,
+        "lid176", classes, None, proba[heldout], y[heldout], proba[pool], y[pool], _LID176,
         channels={channel: np.searchsorted(pool, rows) for channel, rows in parts.items()},
-        pool_day=stored["day"][pool].astype("datetime64[D]"),
-        pool_top_k=(index[pool], listed[pool]),
-    )
+        pool_day=stored["day"][pool].astype("datetime64[D]"), pool_top_k=(index[pool], listed[pool]),
+    )  # fmt: skip
+
+
+def _joined(planes: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return numbers (n, K) of two bytes that are stored as two planes of bytes (2, n, K)."""
+    return np.ascontiguousarray(np.moveaxis(planes, 0, 2)).view(dtype)[..., 0]
 
 
 def _proba(planes: NDArray[Any]) -> NDArray[np.float64]:
-    """Return probabilities (n, K) from float16 log-probabilities stored as two planes of bytes (2, n, K)."""
-    half = np.ascontiguousarray(np.moveaxis(planes, 0, 2)).view("<f2")[..., 0]
-    proba: NDArray[np.float64] = np.exp(half.astype(np.float64))
+    """Return probabilities (n, K) from float16 log-probabilities, stored as two planes of bytes (2, n, K)."""
+    proba: NDArray[np.float64] = np.exp(_joined(planes, "<f2").astype(np.float64))
     proba /= proba.sum(axis=1, keepdims=True)
     return proba

@@ -62,7 +62,7 @@ def parquet_part(name: str, opener: Opener, choice: Choice, groups: range | None
     def writer(file: IO[bytes], schema: Any) -> Any:
         return pq.ParquetWriter(file, schema, compression=codec)
 
-    return ArrowTable(name, schema, batches, choice, writer, typed_columns(name, schema, choice), first).part(rows)
+    return batches_part(name, schema, batches, choice, writer, chosen_columns(name, schema, choice), first, rows)
 
 
 def row_groups(about: Any) -> list[int]:
@@ -91,7 +91,7 @@ def arrow_part(name: str, opener: Opener, choice: Choice) -> Part:
                 whole = batch.select(columns) if columns else batch
                 yield from (whole.slice(start, 4096) for start in range(0, whole.num_rows, 4096))
 
-    return ArrowTable(name, schema, batches, choice, pa.ipc.new_file, typed_columns(name, schema, choice)).part()
+    return batches_part(name, schema, batches, choice, pa.ipc.new_file, chosen_columns(name, schema, choice))
 
 
 def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
@@ -111,7 +111,7 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         if batch is None or not batch.num_rows:
             fail(choice.caller, name, "have at least one row", "column names alone")
     columns = [text_column(field, batch.column(j)) for j, field in enumerate(schema)]
-    chosen = chosen_columns(columns, schema, choice, name)
+    chosen = chosen_columns(name, schema, choice, columns)
     classes = {*chosen.names}
     # all that is not a number to us stays the text it is, whatever the first block made it look like
     types = {column: pa.float64() if column in classes else pa.string() for column in schema.names}
@@ -124,7 +124,7 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         with opener() as file, csv.open_csv(file, read_options=reading, convert_options=converting) as reader:
             yield from reader
 
-    return ArrowTable(name, schema, batches, choice, CsvOut, chosen).part()
+    return batches_part(name, schema, batches, choice, CsvOut, chosen)
 
 
 class CsvOut:
@@ -169,111 +169,108 @@ def text_column(field: Any, values: Any) -> Column:
     return Column(field.name, FLOAT if able else OTHER)
 
 
-def typed_columns(name: str, schema: Any, choice: Choice) -> Chosen:
-    """Return what holds the probabilities of a table whose columns have types."""
+def chosen_columns(name: str, schema: Any, choice: Choice, columns: Sequence[Column] | None = None) -> Chosen:
+    """Return which columns hold probabilities and labels; class columns that hold no numbers are refused.
+
+    What `columns` hold is told by their types, unless it is known.
+    """
 
     def kind(of: Any) -> str:
         return LIST if is_list(of) else FLOAT if pa.types.is_floating(of) else OTHER
 
-    return chosen_columns([Column(field.name, kind(field.type)) for field in schema], schema, choice, name)
-
-
-def chosen_columns(columns: Sequence[Column], schema: Any, choice: Choice, name: str) -> Chosen:
-    """Return which columns hold probabilities and labels; class columns that hold no numbers are refused."""
+    if columns is None:
+        columns = [Column(field.name, kind(field.type)) for field in schema]
     chosen = choose(columns, {field.name: str(field.type) for field in schema}, choice, name)
     for column in chosen.names:
-        kind = schema.field(column).type
-        if not is_number(kind.value_type if chosen.is_list else kind):
-            fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
+        stored = schema.field(column).type
+        if not is_number(stored.value_type if chosen.is_list else stored):
+            fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {stored}",
                  remedy=f"Name the class columns with `{choice.option} first:last` or as a,b,c")  # fmt: skip
     return chosen
 
 
-class ArrowTable:
-    """A file of record batches, which `batches(columns)` yields and `writer(file, schema)` takes; `start` is the number
-    of its first row."""
+def batches_part(
+    name: str, schema: Any, batches: Any, choice: Choice, writer: Any, chosen: Chosen, start: int = 0,
+    rows: int | None = None,
+) -> Part:  # fmt: skip
+    """Return a file of record batches, which `batches(columns)` yields and `writer(file, schema)` takes, as a part.
 
-    def __init__(
-        self, name: str, schema: Any, batches: Any, choice: Choice, writer: Any, chosen: Chosen, start: int = 0
-    ) -> None:
-        self.name, self.schema, self.batches, self.choice, self.writer = name, schema, batches, choice, writer
-        self.chosen, self.start, self.by_text = chosen, start, writer is CsvOut
-        self.wanted = [*chosen.names, *([chosen.label] if chosen.label else [])]
-        self.classes: tuple[str, ...] | None = chosen.names
-        self.n_classes = len(chosen.names)
-        if chosen.is_list:
-            self.read_list_classes(schema.field(chosen.names[0]).type)
-        if self.n_classes < 2:
-            fail(choice.caller, name, "have at least two classes",
-                 f"{self.n_classes} ({', '.join(map(quoted, chosen.names))})",
-                 remedy="For a binary classifier store both probabilities")  # fmt: skip
+    `start` is the number of its first row.
+    """
+    caller, wanted = choice.caller, [*chosen.names, *([chosen.label] if chosen.label else [])]
+    n_classes, classes = (
+        list_classes(schema, chosen.names[0], batches(wanted), caller, name) if chosen.is_list
+        else (len(chosen.names), chosen.names)
+    )  # fmt: skip
+    if n_classes < 2:
+        fail(caller, name, "have at least two classes", f"{n_classes} ({', '.join(map(quoted, chosen.names))})",
+             remedy="For a binary classifier store both probabilities")  # fmt: skip
 
-    def read_list_classes(self, kind: Any) -> None:
-        """Find how many classes a list column has, by its type or first list, and what the file calls them."""
-        lengths = (batch.column(0).value_lengths()[0].as_py() or 0 for batch in self.batches(self.wanted)
-                   if batch.num_rows)  # fmt: skip
-        n_classes = kind.list_size if pa.types.is_fixed_size_list(kind) else next(lengths, None)
-        if n_classes is None:
-            fail(self.choice.caller, self.name, "have at least one row", "none")
-        stored = (self.schema.metadata or {}).get(CLASSES_KEY)
-        self.n_classes, self.classes = int(n_classes), tuple(map(str, json.loads(stored))) if stored else None
-        check_all_named(self.classes, self.n_classes, self.choice.caller, self.name)
+    def read() -> Iterator[Chunk]:
+        first = start
+        for batch in batches(wanted):
+            proba, labels = rows_from(batch, chosen.names, n_classes, (caller, name, first)), None
+            if chosen.label:
+                no_nulls([batch.column(chosen.label)], (caller, name, first))
+                labels = np.asarray(batch.column(chosen.label).to_pylist())
+            yield Chunk(proba, labels)
+            first += len(proba)
 
-    def part(self, rows: int | None = None) -> Part:
-        """Return the file as a part."""
-        return Part(
-            self.name, self.n_classes, self.read, self.rewrite, self.column, self.classes, rows,
-            unused=self.chosen.unused, columns=() if self.chosen.is_list else self.chosen.names,
-            label=self.chosen.label,
-        )  # fmt: skip
-
-    def read(self) -> Iterator[Chunk]:
-        first, label = self.start, self.chosen.label
-        for batch in self.batches(self.wanted):
-            place = (self.choice.caller, self.name, first)
-            rows, labels = rows_from(batch, self.chosen.names, self.n_classes, place), None
-            if label:
-                no_nulls([batch.column(label)], place)
-                labels = np.asarray(batch.column(label).to_pylist())
-            yield Chunk(rows, labels)
-            first += len(rows)
-
-    def rewrite(self, file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
-        out, first = self.written_schema(names), 0
-        with self.writer(file, out) as target:
-            for batch in self.batches(None):
-                rows = rows_from(batch, self.chosen.names, self.n_classes, (self.choice.caller, self.name, first))
-                first += len(rows)
-                made = fn(np.ascontiguousarray(rows))
+    def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
+        out, first = written_schema(schema, chosen, names, (caller, name), by_text=writer is CsvOut), 0
+        with writer(file, out) as target:
+            for batch in batches(None):
+                proba = rows_from(batch, chosen.names, n_classes, (caller, name, first))
+                first += len(proba)
+                made = fn(np.ascontiguousarray(proba))
                 sets = [] if names is None else set_names(made.inside, names)
-                column = pa.array([BETWEEN.join(x) for x in sets] if self.by_text else sets)
-                target.write_batch(with_rows(batch, self.chosen.names, made.rows, out, {SET: column}))
+                column = pa.array([BETWEEN.join(x) for x in sets] if writer is CsvOut else sets)
+                target.write_batch(with_rows(batch, chosen.names, made.rows, out, {SET: column}))
 
-    def written_schema(self, names: Sequence[str] | None) -> Any:
-        """Return the columns of a corrected file: whole numbers have become floats, and sets are added."""
-        out = self.schema
-        for column in () if self.chosen.is_list else self.chosen.names:
-            if not pa.types.is_floating(out.field(column).type):
-                out = out.set(out.get_field_index(column), pa.field(column, pa.float64()))
-        if names is None:
-            return out
-        refuse_set_column(out.names, self.choice.caller, self.name)
-        if self.by_text and any(BETWEEN in name for name in names):
-            fail(self.choice.caller, "--sets", f"have class names without {BETWEEN!r}, which separates them in a CSV"
-                 " file", "one with it", remedy="Write Parquet")  # fmt: skip
-        return out.append(pa.field(SET, pa.string() if self.by_text else pa.list_(pa.string())))
-
-    def column(self, name: str, choice: Choice) -> Iterator[list[Any]]:
+    def column(wanted: str, choice: Choice) -> Iterator[list[Any]]:
         """Yield the values of a column: numbers as they are, dates and the like as text, None where there is none."""
-        refuse_absent([name], {field.name: str(field.type) for field in self.schema}, choice, self.name)
-        for batch in self.batches([name]):
-            column = batch.column(0)
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            if is_list(column.type) or pa.types.is_struct(column.type):
-                fail(choice.caller, self.name, f"have text or numbers in {name!r}", f"type {column.type}")
-            plain = is_number(column.type) or pa.types.is_boolean(column.type)
-            yield (column if plain else column.cast(pa.string())).to_pylist()
+        refuse_absent([wanted], {field.name: str(field.type) for field in schema}, choice, name)
+        for batch in batches([wanted]):
+            values = batch.column(0)
+            if pa.types.is_dictionary(values.type):
+                values = values.dictionary_decode()
+            if is_list(values.type) or pa.types.is_struct(values.type):
+                fail(caller, name, f"have text or numbers in {wanted!r}", f"type {values.type}")
+            plain = is_number(values.type) or pa.types.is_boolean(values.type)
+            yield (values if plain else values.cast(pa.string())).to_pylist()
+
+    return Part(name, n_classes, read, rewrite, column, classes, rows, unused=chosen.unused,
+                columns=() if chosen.is_list else chosen.names, label=chosen.label)  # fmt: skip
+
+
+def list_classes(
+    schema: Any, column: str, batches: Iterator[Any], caller: str, name: str
+) -> tuple[int, tuple[str, ...] | None]:
+    """Return how many classes a list column has, by its type or first list, and what the file calls them."""
+    kind, stored = schema.field(column).type, (schema.metadata or {}).get(CLASSES_KEY)
+    lengths = (batch.column(0).value_lengths()[0].as_py() or 0 for batch in batches if batch.num_rows)
+    n_classes = kind.list_size if pa.types.is_fixed_size_list(kind) else next(lengths, None)
+    if n_classes is None:
+        fail(caller, name, "have at least one row", "none")
+    classes = tuple(map(str, json.loads(stored))) if stored else None
+    check_all_named(classes, n_classes, caller, name)
+    return int(n_classes), classes
+
+
+def written_schema(
+    schema: Any, chosen: Chosen, names: Sequence[str] | None, place: tuple[str, str], *, by_text: bool
+) -> Any:
+    """Return the columns of a corrected file: whole numbers have become floats, and sets are added."""
+    for column in () if chosen.is_list else chosen.names:
+        if not pa.types.is_floating(schema.field(column).type):
+            schema = schema.set(schema.get_field_index(column), pa.field(column, pa.float64()))
+    if names is None:
+        return schema
+    refuse_set_column(schema.names, *place)
+    if by_text and any(BETWEEN in name for name in names):
+        fail(place[0], "--sets", f"have class names without {BETWEEN!r}, which separates them in a CSV file",
+             "one with it", remedy="Write Parquet")  # fmt: skip
+    return schema.append(pa.field(SET, pa.string() if by_text else pa.list_(pa.string())))
 
 
 def with_rows(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any, more: Mapping[str, Any] = {}) -> Any:

@@ -2,24 +2,23 @@
 
 A `Table` is one or several parts, each of which can be read again and again as chunks of rows. `FileBlocks` makes a
 target of it: rows are checked in the first pass and kept decoded in a scratch file, so that later passes only read.
-`prepared` and `ordered` are tables whose rows are made probabilities, and whose columns are put in order.
+`ordered` is a table whose rows are made probabilities, and whose columns are put in order.
 """
 
 from __future__ import annotations
 
 import atexit
 import csv
-import io
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -27,10 +26,13 @@ from reprior._check import check_text, fail, row_fault
 from reprior._types import Matrix
 
 from reprior.io.table import (  # isort: skip
-    Choice, Chunk, Correct, Corrected, Opener, Part, Table, user_names, check_width, classes_apart, places_of, readable,
+    Choice, Chunk, Correct, Corrected, Opener, Part, Table, user_names, check_width, classes_apart, columns_hint,
+    left_aside, places_of, readable,
 )  # fmt: skip
+from reprior.rows.blocks import add_up, as_stored, block_rows
 from reprior.state import MAGIC
 
+S = TypeVar("S")
 SUFFIXES_OF = {
     "parquet": (".parquet",), "arrow": (".arrow", ".feather", ".ipc"), "npy": (".npy",), "npz": (".npz",),
     "csv": (".csv",), "ndjson": (".ndjson", ".jsonl", ".json"),
@@ -49,25 +51,19 @@ RECORD_BYTES = 1 << 24  # a line or record longer than this is none: it would ho
 def open_table(path: str | Path, choice: Choice) -> Table:
     """Return the rows of a file, of a folder's parts in the order of their names, or of standard input (`-`)."""
     place = Path(path)
-    if not place.is_dir():
-        name = "standard input" if str(path) == "-" else str(place)
-        return renamed(Table((open_part(name, opener_of(place), choice),), choice))
-    files = sorted(f for f in place.rglob("*") if f.suffix in SUFFIXES and f.is_file() and f.name[0] not in "._")
-    if not files:
-        fail(choice.caller, str(place), f"hold files that end in {', '.join(SUFFIXES)}", "none")
-    parts = tuple(open_part(str(f), lambda f=f: f.open("rb"), choice) for f in files)  # type: ignore[misc]
+    if place.is_dir():
+        files = sorted(f for f in place.rglob("*") if f.suffix in SUFFIXES and f.is_file() and f.name[0] not in "._")
+        if not files:
+            fail(choice.caller, str(place), f"hold files that end in {', '.join(SUFFIXES)}", "none")
+        parts = [open_part(str(f), opener_of(f), choice) for f in files]
+    else:
+        parts = [open_part("standard input" if str(path) == "-" else str(place), opener_of(place), choice)]
     for part in parts[1:]:
         if part.n_classes != parts[0].n_classes or part.classes != parts[0].classes:
             fail(choice.caller, part.name, f"have the classes of {parts[0].name}",
                  classes_apart(part.classes, part.n_classes, parts[0].classes))  # fmt: skip
-    return renamed(Table(parts, choice))
-
-
-def renamed(table: Table) -> Table:
-    """Return the table with its class columns called as the user says."""
-    part = table.parts[0]
-    names = user_names(part.classes, part.n_classes, table.choice, part.name)
-    return replace(table, parts=tuple(replace(part, classes=names) for part in table.parts))
+    names = user_names(parts[0].classes, parts[0].n_classes, choice, parts[0].name)
+    return Table(tuple(replace(part, classes=names) for part in parts), choice)
 
 
 SPOOLED: dict[tuple[object, ...], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
@@ -85,21 +81,18 @@ def opener_of(path: Path) -> Opener:
         with path.open("rb") if about else nullcontext(sys.stdin.buffer) as stream:
             shutil.copyfileobj(stream, file, 1 << 20)
         SPOOLED[key] = file
-    return lambda: Reopened(SPOOLED[key])
+
+    def reopen() -> IO[bytes]:
+        SPOOLED[key].seek(0)
+        return open(SPOOLED[key].fileno(), "rb", closefd=False)
+
+    return reopen
 
 
 def whole(path: Path) -> bytes:
     """Return the bytes of a file, or of a pipe, as often as needed."""
     with opener_of(path)() as file:
         return file.read()
-
-
-class Reopened(io.BufferedReader):
-    """The same open file from its start; closing this view leaves the file open for the next pass."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        file.seek(0)
-        super().__init__(io.FileIO(file.fileno(), closefd=False))
 
 
 def open_kind(opener: Opener) -> str:
@@ -138,7 +131,6 @@ def too_long(caller: str, name: str) -> NoReturn:
          remedy="Write one row on each line")  # fmt: skip
 
 
-CHUNK_NUMBERS = 1 << 21  # prepared at once
 DECIMAL_NUMBER = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
 QUOTED = re.compile(r'"[^"]*"')
 CONTROL = re.compile(rb"(?!\xff\xfe|\xfe\xff).*[\x01-\x08\x0e-\x19\x1b-\x1f]", re.S)  # no text, unless in UTF-16
@@ -219,61 +211,145 @@ def check_header(line: bytes, caller: str, name: str, classes: Sequence[str] = (
              remedy="Put the names of the classes before the first row")  # fmt: skip
 
 
-def slices(part: Part) -> Iterator[Chunk]:
-    """Yield the rows of a part in chunks of limited size; an NPY file has one chunk."""
-    step = max(1, CHUNK_NUMBERS // part.n_classes)
-    for chunk in part.read():
-        for at in range(0, len(chunk.proba), step):
-            labels = None if chunk.labels is None else chunk.labels[at : at + step]
-            yield Chunk(chunk.proba[at : at + step], labels)
+def prepared(table: Table, order: Sequence[int] | None = None) -> Table:
+    """Return a table whose rows are read as `prepare` makes them, with their columns in this order.
 
+    Written rows keep the type of the file, and the order of its columns.
+    """
+    values, caller, classes = table.choice.values, table.choice.caller, table.classes
+    if values is None and order is None:
+        return table
+    back = None if order is None else np.argsort(order)
+    if order is not None and classes is not None:
+        classes = tuple(classes[j] for j in order)
 
-def prepared(table: Table) -> Table:
-    """Return a table whose rows are read as `prepare` makes them; written rows keep the type of the file."""
-    values = table.choice.values
+    def view(rows: Matrix) -> Matrix:
+        return prepare(rows if order is None else np.ascontiguousarray(rows[:, order]), values)
 
     def of(part: Part) -> Part:
         def read() -> Iterator[Chunk]:
-            for number, chunk in enumerate(slices(part)):
+            for number, chunk in enumerate(part.read()):
                 if number == 0:
-                    refuse_probabilities(chunk.proba[:1000], values, table.choice.caller, part.name)
-                yield chunk._replace(proba=prepare(chunk.proba, values))
+                    refuse_probabilities(chunk.proba[:1000], values, caller, part.name)
+                yield chunk._replace(proba=view(chunk.proba))
 
         def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
             def fixed(rows: Matrix) -> Corrected:
-                made = fn(prepare(rows, values))
-                return made._replace(rows=made.rows.astype(rows.dtype, copy=False))
+                out, inside = fn(view(rows))
+                if back is not None:
+                    out, inside = out[:, back], None if inside is None else inside[:, back]
+                return Corrected(out.astype(rows.dtype, copy=False), inside)
 
-            part.rewrite(file, fixed, names)
+            part.rewrite(file, fixed, names if names is None or back is None else [names[j] for j in back])
 
-        return replace(part, read=read, rewrite=rewrite, mapped=False)
+        return replace(part, read=read, rewrite=rewrite, cheap=False, classes=classes)
 
-    return table if values is None else replace(table, parts=tuple(map(of, table.parts)))
+    return replace(table, parts=tuple(map(of, table.parts)))
 
 
 def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Table:
-    """Return a table whose rows are read, and written, with their columns in the order of `classes` (K,)."""
+    """Return the table `prepared` with its columns in the order of `classes` (K,)."""
     part, caller = table.parts[0], table.choice.caller
     remedy = f"Choose the class columns with `{table.choice.option}`; say what they are called with `--classes FILE`"
     if part.n_classes != n_classes:
         fail(caller, part.name, f"have the {n_classes} classes of the source",
              classes_apart(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip
     if classes is None or part.classes is None or part.classes == classes:
-        return table
-    order = np.array(places_of(classes, part.classes, caller, part.name, remedy))
-    back = np.argsort(order).tolist()
+        return prepared(table)
+    return prepared(table, places_of(classes, part.classes, caller, part.name, remedy))
 
-    def of(part: Part) -> Part:
-        def read() -> Iterator[Chunk]:
-            return (chunk._replace(proba=np.ascontiguousarray(chunk.proba[:, order])) for chunk in slices(part))
 
-        def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
-            def fixed(rows: Matrix) -> Corrected:
-                made = fn(np.ascontiguousarray(rows[:, order]))
-                return Corrected(made.rows[:, back], None if made.inside is None else made.inside[:, back])
+@dataclass(slots=True)
+class FileBlocks:
+    """The rows of files in blocks; the first pass checks them and keeps what it decoded, after `change`.
 
-            part.rewrite(file, fixed, None if names is None else [names[j] for j in back])
+    Decoded rows go to a nameless temporary file, which no crash can leave behind; if the disk is full, each pass
+    decodes again. `watch(rows)` is called as rows are done.
+    """
 
-        return replace(part, read=read, rewrite=rewrite, mapped=False, classes=classes)
+    table: Table
+    watch: Callable[[int], None] | None = None
+    change: Callable[[Matrix], Matrix] | None = None
+    changed: FileBlocks | None = field(default=None, repr=False)
+    kept: IO[bytes] | None = field(default=None, repr=False)
+    dtype: Any = None  # of kept rows
+    n: int | None = None  # known once every row has been looked at
 
-    return replace(table, parts=tuple(map(of, table.parts)))
+    @property
+    def n_classes(self) -> int:
+        return self.table.n_classes
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        def watched(block: Matrix) -> S:
+            made = fn(block)
+            if self.watch:
+                self.watch(len(block))
+            return made
+
+        try:
+            return add_up(map(watched, self._decoded() if self.kept is None else self._mapped(self.kept)))
+        finally:
+            if self.n is None:
+                self._forget()  # what a pass that failed has kept
+
+    def having(self, change: Callable[[Matrix], Matrix]) -> FileBlocks:
+        """Return the rows as `change` makes them, of float64 and each by itself; it is done once, in the first pass."""
+        if self.changed is None or self.changed.change is not change:
+            self.changed = FileBlocks(self.table, change=change)
+        self.changed.watch = self.watch
+        return self.changed
+
+    def _forget(self) -> None:
+        """Close the scratch file, so that later passes decode the files again."""
+        if self.kept is not None:
+            self.kept.close()
+        self.kept = self.dtype = None
+
+    __del__ = _forget
+
+    def _decoded(self) -> Iterator[Matrix]:
+        """Yield the rows as the files have them, changed; those of the first pass are checked, and kept if possible."""
+        first_pass, step, n = self.n is None, block_rows(self.n_classes), 0
+        if first_pass and (self.change is not None or not all(part.cheap for part in self.table.parts)):
+            self.kept = tempfile.TemporaryFile()  # noqa: SIM115
+        for part, first, chunk in self.table.chunks():
+            for at in range(0, len(chunk.proba), step):
+                block = as_stored(chunk.proba[at : at + step])
+                if first_pass:
+                    check_block(part, self.table.choice, first, n, at, block)
+                rows = block if self.change is None else self.change(np.asarray(block, np.float64))
+                if first_pass and self.kept is not None and not self._keep(self.kept, rows):
+                    self._forget()
+                yield rows
+            n += len(chunk.proba)
+        if not n:
+            fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
+        self.n = n
+
+    def _mapped(self, file: IO[bytes]) -> Iterator[Matrix]:
+        """Yield the rows of the scratch file, mapped some blocks at a time: no copy, and little address space."""
+        assert self.n is not None
+        k, dtype, step = self.n_classes, np.dtype(self.dtype), block_rows(self.n_classes)
+        for first in range(0, self.n, 32 * step):
+            shape = (min(32 * step, self.n - first), k)
+            rows = np.asarray(np.memmap(file, dtype, "r", first * k * dtype.itemsize, shape))
+            yield from (rows[at : at + step] for at in range(0, len(rows), step))
+
+    def _keep(self, file: IO[bytes], block: Matrix) -> bool:
+        """Return whether rows could be kept: not if the disk is full, nor if parts have several types."""
+        self.dtype = block.dtype if self.dtype is None else self.dtype
+        with suppress(OSError):
+            if block.dtype == self.dtype:
+                file.write(np.ascontiguousarray(block).data)
+                file.flush()
+                return True
+        return False
+
+
+def check_block(part: Part, choice: Choice, first: int, total: int, at: int, block: Matrix) -> None:
+    """Refuse rows that are no probabilities; they begin `at` rows after row `first` of a file, row `total` of all."""
+    if fault := row_fault(block):
+        row = at + fault.row
+        place = f"row {total + row} of all, row {first + row} of this file (the first is row 0)"
+        remedy = left_aside(fault, part.n_classes, part.unused) or fault.remedy + columns_hint(fault.rule, part, choice)
+        fail(choice.caller, part.name, fault.rule, fault.value, place=place, remedy=remedy)

@@ -39,6 +39,9 @@ class TargetLabels(NamedTuple):
     listed: Listed | None = None
 
 
+UNLABELLED = TargetLabels(None)
+
+
 class Ids(NamedTuple):
     """What names the rows of a target, their names or None, which stands for their numbers, and why it is those."""
 
@@ -155,35 +158,27 @@ def read_list(path: str, target: Path, table: Table, n: int, source: Source) -> 
         fail(caller, path, "have a column that names rows, and the column 'label'", listed(head) or "nothing",
              remedy="`reprior query` writes a file of this form")  # fmt: skip
     ids = ids_of(named, table, target, path)
-    name = ids.column
-    rows = row_numbers(lines, ids, path, target, caller, n)
-    texts = [line["label"] for line in lines.values()]
+    name, place = ids.column, {x: i for i, x in enumerate(ids.names or map(str, range(n)))}
+    for at, line in lines.items():
+        if line[name] not in place:
+            fail(caller, path, f"name rows of {target}", f"{name} {line[name]!r}", place=f"line {at}",
+                 remedy=f"The column {name!r} of {target} names its rows" if ids.names is not None else
+                 f"Rows go by their numbers, from 0 to {n - 1}")  # fmt: skip
+    rows = [place[line[name]] for line in lines.values()]
     called = [f"{name} {line[name]!r}" for line in lines.values()]
+    if len({*rows}) < len(rows):
+        fail(caller, path, "name each row once", f"{next(text for text in called if called.count(text) > 1)} twice")
+    texts = [line["label"] for line in lines.values()]
     values = checked_labels(texts, source, caller, column_in(path, "label"), called.__getitem__)
     labels, weights = [None] * n, np.ones(n)
-    for row, line, value, place in zip(rows, lines.values(), values, called, strict=True):
+    for row, line, value, which in zip(rows, lines.values(), values, called, strict=True):
         labels[row] = value
         if weight := line.get("weight", ""):
             number = number_of(weight.replace(",", ".") if delimiter != "," else weight)
             if number is None:
-                fail(caller, path, "have numbers in the column 'weight'", repr(weight), place=place)
+                fail(caller, path, "have numbers in the column 'weight'", repr(weight), place=which)
             weights[row] = number
     return TargetLabels(as_labels(labels, source.classes), weights, Listed(name, list(lines.values()), rows))
-
-
-def row_numbers(lines: dict[int, dict[str, str]], ids: Ids, path: str, target: Path, caller: str, n: int) -> list[int]:
-    """Return the number of the row that each line of a list names; each must be there, and be named once."""
-    name, place = ids.column, {x: i for i, x in enumerate(ids.names or map(str, range(n)))}
-    for number, line in lines.items():
-        if line[name] not in place:
-            fail(caller, path, f"name rows of {target}", f"{name} {line[name]!r}", place=f"line {number}",
-                 remedy=f"The column {name!r} of {target} names its rows" if ids.names is not None else
-                 f"Rows go by their numbers, from 0 to {n - 1}")  # fmt: skip
-    texts = [line[name] for line in lines.values()]
-    if len({*texts}) < len(texts):
-        twice = next(text for text in texts if texts.count(text) > 1)
-        fail(caller, path, "name each row once", f"{name} {twice!r} twice")
-    return [place[text] for text in texts]
 
 
 def filled_in(path: Path) -> int:

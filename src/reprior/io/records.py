@@ -177,7 +177,12 @@ class Form:
         elif self.raw:
             rule = f"have {4 * self.n_classes} bytes of float32 in every row"
         for number, value in enumerate(values):
-            if not self.is_row(value):
+            try:
+                row = self.own(value)
+                good = len(row) == self.n_classes and (self.raw or all(type(p) in (int, float) for p in row))
+            except (LookupError, TypeError, ValueError):
+                good = False
+            if not good:
                 got = value if shown is None else shown[number].decode(errors="replace")
                 fail(self.caller, self.name, rule, repr(got)[:80], place=f"row {first + number}")
         fail(self.caller, self.name, "have numbers of ordinary size in every row", "others",
@@ -190,14 +195,6 @@ class Form:
         if self.raw:
             return np.frombuffer(held, "<f4")
         return [float(text) for text in held] if self.kind == CSV else held
-
-    def is_row(self, value: Any) -> bool:
-        """Return whether a value holds K numbers."""
-        try:
-            row = self.own(value)
-            return len(row) == self.n_classes and (self.raw or all(type(p) in (int, float) for p in row))
-        except (LookupError, TypeError, ValueError):
-            return False
 
     def replaced(self, value: Any, row: Any) -> Any:
         """Return a value with other probabilities in it, a list or bytes."""
@@ -236,7 +233,12 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
     """Return the form that the first record has, and the bytes that belong to no record; None if more is needed."""
     if not data:
         return None
-    refuse_other_files(data, choice.caller)
+    kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
+    if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
+        fail(choice.caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
+             remedy="Use `reprior correct` for files")  # fmt: skip
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
+        check_header(data[:40], choice.caller, "input")
     packed = data[0] >= 0x80 and not data.startswith(UTF8_MARK)
     mark = len(UTF8_MARK) if data.startswith(UTF8_MARK) else 0
     pieces = packed_values(data, choice.caller, "be NDJSON, CSV or msgpack") if packed else whole_lines(data, mark)
@@ -250,16 +252,6 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
         form, _ = form_of(value, choice, MSGPACK if packed else JSON, aside=roles)
         return replace(form, columns=form.columns and matched(form.columns, choice), n_classes=n_classes), start
     return None
-
-
-def refuse_other_files(data: bytes, caller: str) -> None:
-    """Refuse the first bytes of files that are no records: Parquet, NPY and their like, or text in UTF-16."""
-    kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
-    if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
-        fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
-             remedy="Use `reprior correct` for files")  # fmt: skip
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
-        check_header(data[:40], caller, "input")
 
 
 def value_column(key: str, value: Any) -> Column:
@@ -281,13 +273,11 @@ def form_of(
     value: Any, choice: Choice, kind: str = JSON, name: str = "input", aside: Sequence[str | None] = ()
 ) -> tuple[Form, str | None]:
     """Return the form that the first value has, and the field of its label; `aside` are fields of no probabilities."""
-    is_row = isinstance(value, (list, bytes))
-    if is_row and choice.with_labels and not choice.aside:
-        no_column(choice, name, "label", {"(a list)": "list"})
-    if is_row:
-        check_aside(value, choice, name)
     form = Form(kind, 0, choice.caller, name=name)
-    if is_row:
+    if isinstance(value, (list, bytes)):
+        if choice.with_labels and not choice.aside:
+            no_column(choice, name, "label", {"(a list)": "list"})
+        check_aside(value, choice, name)
         return replace(form, n_classes=len(value), raw=isinstance(value, bytes)), None
     if not isinstance(value, dict):
         fail(choice.caller, name, "hold a list or an object on each line", type(value).__name__)
@@ -335,66 +325,55 @@ def form_from_json(fields: dict[str, Any], n_classes: int) -> Form:
     return form
 
 
-@dataclass(frozen=True, slots=True)
-class JsonLines:
-    """The records of an NDJSON file, by their form; `label` is the field of the label."""
+def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of an NDJSON file."""
+    caller = choice.caller
+    with opener() as file:
+        line = next(lines_of(file, caller, name), b"")
+    form, label = form_of(parse_lines([line], name, 0, caller)[0], choice, name=name)
+    if form.n_classes < 2:
+        fail(caller, name, "have at least two classes", form.n_classes)
 
-    opener: Opener
-    choice: Choice
-    form: Form
-    label: str | None
-
-    def values(self) -> Iterator[tuple[int, list[Any]]]:
+    def parsed() -> Iterator[tuple[int, list[Any]]]:
         """Yield the values of some lines at a time, with the number of the first one's row."""
         first = 0
-        with self.opener() as file:
-            filled = lines_of(file, self.form.caller, self.form.name)
+        with opener() as file:
+            filled = lines_of(file, caller, name)
             while lines := list(islice(filled, LINES)):
-                yield first, parse_lines(lines, self.form.name, first, self.form.caller)
+                yield first, parse_lines(lines, name, first, caller)
                 first += len(lines)
 
-    def read(self) -> Iterator[Chunk]:
-        for first, values in self.values():
-            rows, labels = self.form.numbers(values, first), None
-            if self.choice.with_labels:
-                labels = np.array(fields_of(values, self.label))
+    def read() -> Iterator[Chunk]:
+        for first, values in parsed():
+            rows, labels = form.numbers(values, first), None
+            if choice.with_labels:
+                labels = np.array(fields_of(values, label))
                 if labels.dtype == object:
                     row = next((i for i, value in enumerate(labels) if value is None), 0)
-                    fail(self.form.caller, self.form.name, f"have {self.label!r} in every row", labels[row],
-                         place=f"row {first + row}")  # fmt: skip
+                    fail(caller, name, f"have {label!r} in every row", labels[row], place=f"row {first + row}")
             yield Chunk(rows, labels)
 
-    def rewrite(self, file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
-        form = self.form
+    def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
         if names is not None and form.key is None and not form.columns:
-            fail(form.caller, form.name, "have an object on each line, to have room for sets", "a list")
-        for first, values in self.values():
+            fail(caller, name, "have an object on each line, to have room for sets", "a list")
+        for first, values in parsed():
             made = fn(form.numbers(values, first))
             fixed = [form.replaced(v, r) for v, r in zip(values, made.rows.tolist(), strict=True)]
             if names is not None:
-                refuse_set_column({k for v in fixed for k in v}, form.caller, form.name)
+                refuse_set_column({k for v in fixed for k in v}, caller, name)
                 fixed = [{**v, SET: s} for v, s in zip(fixed, set_names(made.inside, names), strict=True)]
             file.write(b"".join(map(dump, fixed)))
 
-    def column(self, name: str, choice: Choice) -> Iterator[list[Any]]:
-        for first, values in self.values():
+    def column(wanted: str, choice: Choice) -> Iterator[list[Any]]:
+        for first, values in parsed():
             if not first:
-                check_aside(values[0], choice, self.form.name)
-            yield fields_of(values, name)
+                check_aside(values[0], choice, name)
+            yield fields_of(values, wanted)
+
+    return Part(name, form.n_classes, read, rewrite, column, form.columns or None, unused=form.unused,
+                columns=form.columns, label=label)  # fmt: skip
 
 
 def fields_of(values: list[Any], name: str | None) -> list[Any]:
     """Return one field of each value; None where there is none."""
     return [value.get(name) if isinstance(value, dict) else None for value in values]
-
-
-def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
-    """Return the reader of an NDJSON file."""
-    with opener() as file:
-        line = next(lines_of(file, choice.caller, name), b"")
-    form, label = form_of(parse_lines([line], name, 0, choice.caller)[0], choice, name=name)
-    if form.n_classes < 2:
-        fail(choice.caller, name, "have at least two classes", form.n_classes)
-    lines = JsonLines(opener, choice, form, label)
-    return Part(name, form.n_classes, lines.read, lines.rewrite, lines.column, form.columns or None, unused=form.unused,
-                columns=form.columns, label=label)  # fmt: skip

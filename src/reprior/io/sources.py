@@ -140,23 +140,18 @@ def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple
             file.seek(0)
             return (np.load(file), None) if vector else None
         if kind == "npz":
-            return npz_vector(file, choice)
+            with np.load(file) as archive:
+                key = next((key for key in ("counts", "prior") if key in archive), None)
+                labelled = any(name in archive for name in (choice.label, *LABEL_NAMES))
+                rows = class_places(array_columns(archive), None)
+                if key is None or "proba" in archive or (labelled and rows):  # an array without labels holds no rows
+                    return None
+                return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
         if kind == "ndjson":
             return json_vector(file.read(), choice.caller, str(path), of_source)
         read_text(file.readline(4096), choice.caller, str(path))
         file.seek(0)
         return csv_vector(file, str(path), choice)
-
-
-def npz_vector(file: IO[bytes], choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
-    """Return `counts` or `prior` of an NPZ file; None if they stand beside rows, as the rows' own."""
-    with np.load(file) as archive:
-        key = next((key for key in ("counts", "prior") if key in archive), None)
-        labelled = any(name in archive for name in (choice.label, *LABEL_NAMES))
-        rows = class_places(array_columns(archive), None)
-        if key is None or "proba" in archive or (labelled and rows):  # another array without labels holds no rows
-            return None
-        return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
 
 
 def json_vector(data: bytes, caller: str, name: str, of_source: bool) -> tuple[Any, tuple[str, ...] | None] | None:

@@ -44,7 +44,7 @@ def refuse_set_column(there: Iterable[str], caller: str, part: str) -> None:
 class Chunk(NamedTuple):
     """Rows as they came: `proba` (n, K) of any float type, `labels` (n,) if they were asked for."""
 
-    proba: Matrix  # or NpyRows, which are sliced alike
+    proba: Matrix
     labels: Any = None
 
 
@@ -82,7 +82,7 @@ class Part:
     column: Callable[[str, Choice], Iterator[list[Any]]]
     classes: tuple[str, ...] | None = None
     rows: int | None = None
-    mapped: bool = False
+    cheap: bool = False  # to read again: decoded rows need not be kept
     unused: tuple[str, ...] = ()  # columns of numbers that the source does not name
     kind: str = ""
     columns: tuple[str, ...] = ()  # taken as classes, if each class has one
@@ -121,7 +121,7 @@ class Table:
 
     def load(self) -> Chunk:
         """Return all rows at once; for held-out data, which fits in memory."""
-        chunks = [Chunk(chunk.proba[:], chunk.labels) for _, _, chunk in self.chunks()]
+        chunks = [chunk for _, _, chunk in self.chunks()]
         if not chunks:
             fail(self.choice.caller, self.parts[0].name, "have at least one row", "none")
         if len(chunks) == 1:
@@ -268,14 +268,9 @@ def choose(
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
     kinds = {column.name: column.kind for column in columns}
     is_list = [kinds[column] for column in names] == [LIST]
-    unused = () if choice.columns or is_list else unused_floats(free, names)
+    floats = () if choice.columns or is_list else filter(holds_floats, free)
+    unused = tuple(column.name for column in floats if column.name not in (*names, *LABEL_NAMES))
     return Chosen(tuple(names), is_list, label if choice.with_labels else None, unused)
-
-
-def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of floats that are neither classes nor labels."""
-    used = {*names, *LABEL_NAMES}
-    return tuple(column.name for column in columns if holds_floats(column) and column.name not in used)
 
 
 def class_names(columns: Sequence[Column], choice: Choice, name: str) -> list[str]:

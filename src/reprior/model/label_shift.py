@@ -29,7 +29,8 @@ from reprior._types import Labels, Matrix, MomentReference, Vector
 from reprior.model.settings import Settings
 
 MAX_DIRECTIONS = 32  # of the moments that are compared. More cost time; K classes can explain K − 1 of them
-MIN_VARIANCE = 0.002  # of a direction, if each moment has variance 1; p, √p, p² are collinear. 0.001 to 0.01 do as well
+MIN_VARIANCE = 0.0005  # of a direction, relative to the largest; p, √p, p² are collinear
+LOG_RANGE = -np.log(0.001)  # of the moment log(1.001 − max p); the others lie between 0 and 1
 MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
 MAX_LOG_EVIDENCE = 1e9  # nats: larger evidence is cut to it
@@ -49,8 +50,9 @@ def moment_reference(proba: Matrix, y: Labels, information: Vector, settings: Se
     directions = moment_directions(x, min(max(at_most, 1), MAX_DIRECTIONS))
     mean, counts = centre @ directions, np.bincount(y_used, minlength=k)
     # moments of a sample that is certain of its class: p = √p = p² = 1 for one class, log(1.001 − 1)
-    certain = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] + np.log(0.001) * directions[-1]
-    means, within, deviations = class_moments(x @ directions, y_used, certain - mean, settings.pseudo_count)
+    certain = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] - LOG_RANGE * directions[-1] - mean
+    some = settings.pseudo_count * certainty(p, y_used)
+    means, within, deviations = class_moments(x @ directions, y_used, certain, settings.pseudo_count, some)
     prior = (counts + settings.pseudo_count) / (len(y_used) + k * settings.pseudo_count)
     return MomentReference(directions, mean, means + mean, within, deviations, prior, information, float(len(y)))
 
@@ -61,15 +63,26 @@ def heldout_stride(n: float, k: int) -> int:
 
 
 def moment_directions(x: Matrix, at_most: int) -> Matrix:
-    """Return `at_most` principal directions (M, D) of centred moments (n, M), which are standardised for that, each
-    scaled to variance 1."""
-    deviation = np.maximum(np.sqrt(np.einsum("ij,ij->j", x, x) / len(x)), 1e-6)
-    variance, vectors = principal_directions(x, deviation)
-    kept = np.flatnonzero(variance > MIN_VARIANCE)[::-1][:at_most]
+    """Return `at_most` principal directions (M, D) of centred moments (n, M), each scaled to variance 1.
+
+    Moments are divided by their range, not by their standard deviation. That of a rare class is small by chance.
+    """
+    scale = np.ones(x.shape[1])
+    scale[-1] = LOG_RANGE
+    variance, vectors = principal_directions(x / scale)
+    kept = np.flatnonzero(variance > max(MIN_VARIANCE * variance[-1], 1e-12))[::-1][:at_most]
     if not len(kept):  # all samples are alike: nothing can be compared
-        return np.zeros((len(deviation), 1))
+        return np.zeros((len(scale), 1))
     # in C order, as after loading: products of another order are rounded differently
-    return np.ascontiguousarray(vectors[:, kept] / deviation[:, None] / np.sqrt(variance[kept]))
+    return np.ascontiguousarray(vectors[:, kept] / scale[:, None] / np.sqrt(variance[kept]))
+
+
+def certainty(p: Matrix, y: Labels) -> float:
+    """Return how far predictions (n, K) go from the mean prediction m to certainty of their label (n,), from 0 to 1:
+    Σ_i (p_iy − m_y) / Σ_i (1 − m_y)."""
+    mean = p.mean(axis=0)[y]
+    excess = p[np.arange(len(y)), y] - mean
+    return float(np.clip(excess.sum() / max((1 - mean).sum(), 1e-12), 0, 1))
 
 
 class ClassMoments(NamedTuple):
@@ -81,20 +94,16 @@ class ClassMoments(NamedTuple):
     deviations: Matrix
 
 
-def class_moments(x: Matrix, y: Labels, certain: Matrix, pseudo_count: float) -> ClassMoments:
+def class_moments(x: Matrix, y: Labels, certain: Matrix, pseudo_count: float, n_certain: float) -> ClassMoments:
     """Return the class moments of centred moments (n, D) with labels (n,).
 
-    Classes may have few samples or none, so each class gets `pseudo_count` more at a · c_k. Here c_k is row k of
-    `certain` (K, D), a sample that is certain of class k, and a is where class means lie between 0 and c_k:
-
-        a = Σ_i x_i·c_{y_i} / Σ_i |c_{y_i}|²,  between 0 and 1.
+    Classes may have few samples or none, so each class gets `pseudo_count` more. Of these, `n_certain` are certain of
+    the class, with the moments `certain` (K, D), and the others are average samples.
     """
-    k, own = len(certain), certain[y]
-    a = np.clip((x * own).sum() / max(float((own**2).sum()), 1e-300), 0.0, 1.0)
+    k = len(certain)
     counts = np.bincount(y, minlength=k)[:, None] + pseudo_count
-    sums = pseudo_count * a * certain + class_sums(x, y, k)
-    squares = pseudo_count * (a * certain) ** 2 + class_sums(x**2, y, k)
-    means = sums / counts
+    means = (n_certain * certain + class_sums(x, y, k)) / counts
+    squares = n_certain * certain**2 + class_sums(x**2, y, k)
     residual = x - means[y]
     within = residual.T @ residual / len(x) + 1e-6 * np.eye(x.shape[1])
     # a class has the scatter of its samples and the average one: with few samples it is taken to scatter more
@@ -109,16 +118,15 @@ def class_sums(x: Matrix, y: Labels, k: int) -> Matrix:
     return np.bincount(places, x.ravel(), minlength=k * d).reshape(k, d).astype(np.float64, copy=False)
 
 
-def principal_directions(x: Matrix, deviation: Vector) -> tuple[Vector, Matrix]:
-    """Return eigenvalues, increasing, and eigenvectors of the covariance of centred moments (n, M) over their
-    `deviation` (M,): all of them, or the largest if there are many moments."""
+def principal_directions(x: Matrix) -> tuple[Vector, Matrix]:
+    """Return eigenvalues, increasing, and eigenvectors of the covariance of centred moments (n, M): all of them, or the
+    largest if there are many moments."""
     n, m = x.shape
     if m <= MAX_DENSE:
-        return np.linalg.eigh(x.T @ x / (n * np.outer(deviation, deviation)))
+        return np.linalg.eigh(x.T @ x / n)
     from scipy.sparse.linalg import LinearOperator, eigsh
 
-    scale = n * deviation
-    covariance = LinearOperator((m, m), matvec=lambda v: x.T @ (x @ (v / deviation)) / scale, dtype=np.float64)
+    covariance = LinearOperator((m, m), matvec=lambda v: x.T @ (x @ v) / n, dtype=np.float64)
     return eigsh(covariance, k=MAX_DIRECTIONS, v0=np.ones(m), tol=1e-6)  # type: ignore[no-any-return]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from reprior._check import check_choice, check_flag, check_number, check_prior, fail, own_names
 from reprior._labels import check_labels
 from reprior._types import Labels, Matrix, Vector
-from reprior.pipelines.softmax_fit import LARGE, SCALE_BOUNDS, Penalty, SoftmaxLoss, minimum
+from reprior.pipelines.softmax_fit import LARGE, SCALE_BOUNDS, Penalty, Point, SoftmaxLoss, minimum
 from reprior.rows.calibrated import SMALLEST_NORMAL, STIFF, Calibrator, centred, read, softmax
 from reprior.simulate import Rng, folds
 
@@ -24,6 +24,8 @@ ALIASES = {"raw": "none", "ts": "temperature", "bcts": "bias-corrected", "nbvs":
 FOLDS = 5
 NONE = np.zeros(0)
 SPREADS = (0.1, 0.3, 1.0, 3.0)  # prior standard deviations of the scale around 1, and of biases around 0
+SCALE_SDS = np.array([0.0, *SPREADS])
+START_PENALTY = SPREADS[-1] ** -2  # on the scale of the fits that those of every standard deviation follow from
 FIXED = STIFF**-0.5  # prior standard deviation of biases that are not fitted
 START_STRIDE = 8  # of the rows that a first scale is fitted to, if classes are many
 HOPELESS = 10.0  # nats behind the best evidence from which larger standard deviations of biases are not tried
@@ -155,40 +157,62 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     """
     check_flag(biases, "learned", "biases")
     x, floor, labels = _labelled(proba, y, logits, "learned")
-    k, start_penalty = x.shape[1], SPREADS[-1] ** -2
-    identity, scale_sds = np.append(1.0, np.zeros(k)), np.array([0.0, *SPREADS])
-    start, evidence, modes, bias_sds = identity.copy(), [], [], np.array([FIXED, *SPREADS] if biases else [FIXED])
+    k, fits, best = x.shape[1], list[_Fits](), -np.inf
+    identity, bias_sds = np.append(1.0, np.zeros(k)), np.array([FIXED, *SPREADS] if biases else [FIXED])
+    start = identity.copy()
     if k > LARGE:  # single precision does if a row's own class is the zero of its logits
         x = (x - x[np.arange(len(x)), labels][:, None]).astype(np.float32)
         some = SoftmaxLoss(x[::START_STRIDE], labels[::START_STRIDE], 1, 0)  # steps of all rows from 1 may be many
-        start[:1] = minimum(some, some.at(start[:1]), Penalty(np.array([start_penalty]), np.ones(1))).theta
+        start[:1] = minimum(some, some.at(start[:1]), Penalty(np.array([START_PENALTY]), np.ones(1)))[0].theta
     loss = SoftmaxLoss(x, labels, 1, k)
     at = loss.at(start)
     for bias_sd in bias_sds:
-        penalty = Penalty(np.append(start_penalty, np.full(k, bias_sd**-2)), identity)
-        at = minimum(loss, at, penalty)
-        penalised, theta = penalty.added(at), at.theta
-        # The profile likelihood of the scale is about normal: mean 1 + offset, variance 1/precision. `log_integral` is
-        # over biases and scale. A prior N(1, scale_sd²) multiplies it by N(1 + offset; 1, 1/precision + scale_sd²).
-        profile = penalised.curvature.profile()
-        scale_precision = max(profile.scale_precision - start_penalty, 1e-9)
-        scale_offset = (theta[0] - 1) * (1 + start_penalty / scale_precision)  # without the penalty
-        penalty_loss = scale_offset**2 / (1 / scale_precision + 1 / start_penalty)  # twice what the penalty adds
-        log_determinant = profile.log_determinant + 2 * k * np.log(bias_sd)
-        log_integral = -penalised.value + 0.5 * (penalty_loss - np.log(scale_precision) - log_determinant)
-        variance = 1 / scale_precision + scale_sds**2
-        scales = 1 + scale_offset * scale_sds**2 / variance
-        evidence.append(log_integral - 0.5 * (np.log(variance) + scale_offset**2 / variance))
-        modes.append(np.column_stack([scales, theta[1:] - np.outer(scales - theta[0], profile.follow)]))
-        if evidence[-1].max() < np.max(evidence) - HOPELESS:
+        pull = np.full(k + 1, bias_sd**-2)
+        pull[0] = START_PENALTY
+        at, penalised = minimum(loss, at, Penalty(pull, identity))
+        fits.append(_scale_fits(penalised, bias_sd))
+        best = max(best, fits[-1].evidence.max())
+        if fits[-1].evidence.max() < best - HOPELESS:
             break
-    weights = np.exp(np.array(evidence) - np.max(evidence))
-    theta = np.tensordot(weights, modes, 2) / weights.sum()
-    scale = np.full(k, np.clip(theta[0], *SCALE_BOUNDS))
+    evidence, scales, modes, follows = (np.array(part) for part in zip(*fits, strict=True))
+    weights = np.exp(evidence - best)
+    weights /= weights.sum()
+    by_sd, moved = weights.sum(axis=1), (weights * (scales - modes[:, :1])).sum(axis=1)
+    theta = by_sd @ modes
+    scale = np.full(k, min(max(theta[0] + moved.sum(), SCALE_BOUNDS[0]), SCALE_BOUNDS[1]))
     if not biases:
         return _calibrator("temperature", x, floor, labels, scale, np.zeros(k))
-    ridge = weights.sum() / (bias_sds[: len(weights)] ** 2 @ weights.sum(axis=1))
-    return _calibrator("bias-corrected", loss.x, floor, labels, scale, theta[1:], min(float(ridge), STIFF))
+    ridge, bias = 1 / (bias_sds[: len(fits)] ** 2 @ by_sd), theta[1:] - moved @ follows
+    return _calibrator("bias-corrected", loss.x, floor, labels, scale, bias, min(float(ridge), STIFF))
+
+
+class _Fits(NamedTuple):
+    """Fits with one prior of the biases and each prior of the scale (S,): their log `evidence` and `scales`.
+
+    At the `mode` (1 + K,) the scale has the prior of `START_PENALTY`. Biases move by −`follow` (K,) per unit of scale.
+    """
+
+    evidence: Vector
+    scales: Vector
+    mode: Vector
+    follow: Vector
+
+
+def _scale_fits(penalised: Point, bias_sd: float) -> _Fits:
+    """Return the fits whose scale has each prior standard deviation of `SCALE_SDS`, from one with `START_PENALTY`.
+
+    The profile likelihood of the scale is about normal: mean 1 + offset, variance 1/precision. `log_integral` is over
+    biases and scale. A prior N(1, scale_sd²) multiplies it by N(1 + offset; 1, 1/precision + scale_sd²).
+    """
+    theta, profile = penalised.theta, penalised.curvature.profile()
+    precision = max(profile.scale_precision - START_PENALTY, 1e-9)
+    offset = (theta[0] - 1) * (1 + START_PENALTY / precision)  # without the penalty
+    penalty_loss = offset**2 / (1 / precision + 1 / START_PENALTY)  # twice what the penalty adds
+    log_determinant = profile.log_determinant + 2 * (len(theta) - 1) * np.log(bias_sd)
+    log_integral = -penalised.value + 0.5 * (penalty_loss - np.log(precision) - log_determinant)
+    variance = 1 / precision + SCALE_SDS**2
+    evidence = log_integral - 0.5 * (np.log(variance) + offset**2 / variance)
+    return _Fits(evidence, 1 + offset * SCALE_SDS**2 / variance, theta, profile.follow)
 
 
 def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng) -> dict[str, Vector]:
@@ -236,7 +260,7 @@ def _fit(
     if free == 1:
         pull[0], centre[0] = shrink, 1.0
     loss = SoftmaxLoss(x, labels, free, len(bias), offset=offset)
-    theta = minimum(loss, loss.at(start), Penalty(pull, centre)).theta
+    theta = minimum(loss, loss.at(start), Penalty(pull, centre))[0].theta
     return np.broadcast_to(theta[:free], k).copy(), theta[free:] if len(bias) else np.zeros(k)
 
 
@@ -268,6 +292,7 @@ def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> _Fitting:
 
 def _log_likelihood(x: Matrix, labels: Labels, scale: Vector, bias: Vector) -> Vector:
     """Return log softmax(scale·x + bias)[y] of each row (n,)."""
-    z = x * scale.astype(x.dtype) + bias.astype(x.dtype)
+    z = x * scale.astype(x.dtype)
+    z += bias.astype(x.dtype)
     own = z[np.arange(len(z)), labels]
     return np.asarray(own - softmax(z))

@@ -13,8 +13,6 @@ from reprior._check import check_choice, check_order, check_prior, check_source,
 from reprior._labels import Labelled, check_labelled
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
-from reprior.model.classifier_error import measure_error
-from reprior.model.settings import DEFAULT
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import as_counts, implied_prior, pooled_prior, summary, tilt_of
@@ -148,8 +146,7 @@ def fit_pipeline(
         options = {"base": training / training.sum()} | options
     raw = check_prior(np.maximum(rows.mean(axis=0, dtype=np.float64), 1e-9), "pipeline", "proba")
     kept = replace(cal, of_logits=logits) if logits or cal.kind != "none" else None
-    error = measure_error(source, options.get("settings", DEFAULT) if method == "ebls" else DEFAULT)
-    return Pipeline(kept, replace(source, error=error), method, options, raw)
+    return Pipeline(kept, source, method, options, raw)
 
 
 def _learned(held: HeldOut, calibration: str, prior: str) -> tuple[Calibrator, Source]:

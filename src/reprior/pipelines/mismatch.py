@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reprior._types import Source
+from reprior._types import Labels, Source
 from reprior.rows.calibrated import Calibrator
 
 # Constants by 190 classifiers of 35 sets, three draws each: of true labels 0.7 % are doubted with 50 held-out samples
@@ -51,14 +51,19 @@ def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
     z_observed, z_expected = (float(x.mean()) / error if error > 1e-9 else 0.0 for x in (excess, expected))
     if z_observed < OPPOSED:
         return CONTRADICT
-    variance = (rows * (rows - mean) ** 2).sum(axis=1) - expected**2  # of `excess`, for labels from the probabilities
-    implied_sd = max(float(np.sqrt(np.maximum(variance, 0).sum())), 1e-9)
-    # these two are in standard deviations that the probabilities imply; z uses the observed scatter
-    expects_association = expected.sum() > CLAIMED * implied_sd
-    falls_short = (expected - excess).sum() > MISSED * implied_sd
-    no_association, guess, k = z_observed < min(RELATED, MIN_CONFIRMED * z_expected), rows.argmax(axis=1), rows.shape[1]
-    by_chance = float(np.bincount(labels, minlength=k) @ np.bincount(guess, minlength=k)) / len(labels) ** 2
-    kappa = float((np.mean(guess == labels) - by_chance) / max(1 - by_chance, 1e-9))  # Cohen's
-    if no_association and expects_association and falls_short and kappa < MIN_KAPPA:
-        return UNRELATED.format(kappa)
+    if z_observed < min(RELATED, MIN_CONFIRMED * z_expected):
+        variance = (rows * (rows - mean) ** 2).sum(axis=1) - expected**2  # of `excess`, for labels from these
+        implied_sd = max(float(np.sqrt(np.maximum(variance, 0).sum())), 1e-9)
+        # these two are in standard deviations that the probabilities imply; z uses the observed scatter
+        expects_association = expected.sum() > CLAIMED * implied_sd
+        falls_short = (expected - excess).sum() > MISSED * implied_sd
+        kappa = cohens_kappa(labels, rows.argmax(axis=1), rows.shape[1])
+        if expects_association and falls_short and kappa < MIN_KAPPA:
+            return UNRELATED.format(kappa)
     return CONTRADICT if z_observed < 0 and own.sum() < REVERSED * (rows**2).sum() else ""
+
+
+def cohens_kappa(labels: Labels, guess: Labels, k: int) -> float:
+    """Return the agreement of labels and predictions (n,) of `k` classes beyond chance, from 0 to 1."""
+    by_chance = float(np.bincount(labels, minlength=k) @ np.bincount(guess, minlength=k)) / len(labels) ** 2
+    return float((np.mean(guess == labels) - by_chance) / max(1 - by_chance, 1e-9))

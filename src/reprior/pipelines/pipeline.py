@@ -23,6 +23,7 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
 from reprior.estimates.verdict import ON_REJECT
 from reprior.model.acting import Evidence, act, describe
+from reprior.model.classifier_error import measure_error
 from reprior.model.groups import group_means, groups, of_estimates, scale_groups
 from reprior.model.samples import base_factor
 from reprior.model.settings import DEFAULT, Settings
@@ -95,6 +96,13 @@ class Pipeline(Comparable, Saved):
         return self.source.classes
 
     @property
+    def measured(self) -> Source:
+        """The source with its classifier error, which is measured when a test or stream first needs it."""
+        if self.source.error is None:
+            object.__setattr__(self, "source", replace(self.source, error=measure_error(self.source, self.settings)))
+        return self.source
+
+    @property
     def label_mismatch(self) -> str:
         """Why the held-out labels may belong to other samples, as a sentence; "" if there is no sign of it."""
         if self._mismatch is None:
@@ -126,9 +134,7 @@ class Pipeline(Comparable, Saved):
         in_memory = isinstance(proba, (np.ndarray, CalibratedBlocks, ArrayBlocks)) or not isinstance(proba, Blocks)
         if in_memory and not listed:
             rows = self._calibrated(proba.array if isinstance(proba, ArrayBlocks) else proba, caller)
-            if self.calibrator is not None:
-                return ArrayBlocks(rows, checked=True)
-            return as_blocks(rows, self.source.prior, caller)
+            return ArrayBlocks(rows, checked=True) if self.calibrator else as_blocks(rows, self.source.prior, caller)
         proba = in_columns(proba, block_names(proba), self.classes, caller)
         raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
         return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
@@ -172,7 +178,7 @@ class Pipeline(Comparable, Saved):
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
         with_labels = labelled(target, labels, self.source, "estimate", label_weights)
-        made = made or estimate(self.source, target, self.method, **self.options)
+        made = made or estimate(self.measured if check else self.source, target, self.method, **self.options)
         made = replace(made, calibrator=self.calibrator, on_reject=on_reject)
         if not check and labels is None:
             return made, earlier
@@ -289,7 +295,7 @@ class Pipeline(Comparable, Saved):
             whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, check=check)
             return replace(of_estimates(self.source, names, [whole]), calibrator=self.calibrator)
         options = {"labels": labels, "label_weights": label_weights, **(self.options if self.method == "ebls" else {})}
-        estimated = groups(self.source, keys, target, share=share, **options)
+        estimated = groups(self.measured if check else self.source, keys, target, share=share, **options)
         if not check:
             return replace(estimated, calibrator=self.calibrator)
         made = estimated.whole if labels is None and self.method == "ebls" else None
@@ -329,7 +335,7 @@ class Pipeline(Comparable, Saved):
         **options
             Options of the method, as for `Stream`.
         """
-        return Stream(method, self.source, calibrator=self.calibrator, **self._stream_options(method, options))
+        return Stream(method, self.measured, calibrator=self.calibrator, **self._stream_options(method, options))
 
     def _stream_options(self, method: str, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a stream: the default one has the prior without shift and settings of the pipeline."""
@@ -356,8 +362,8 @@ class Pipeline(Comparable, Saved):
             As in `stream`.
         """
         limit = {} if max_streams is None else {"max_streams": max_streams}
-        arguments = {**limit, **self._stream_options(method, options)}
-        return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **arguments)
+        arguments = self._stream_options(method, options | limit)
+        return StreamTable(method, self.measured, calibrator=self.calibrator, on_evict=on_evict, **arguments)
 
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes must hold of the pipeline."""
@@ -367,8 +373,7 @@ class Pipeline(Comparable, Saved):
         arrays = {f"option_{name}": value for name, value in self.options.items() if isinstance(value, np.ndarray)}
         options = {name: value for name, value in self.options.items() if not isinstance(value, np.ndarray)}
         raw = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
-        described = to_fields(self.source, self.calibrator)
-        return {"method": self.method, "options": options, **arrays, **raw, **described}
+        return {"method": self.method, "options": options, **arrays, **raw, **to_fields(self.measured, self.calibrator)}
 
     @classmethod
     def from_fields(cls, about: dict[str, Any], caller: str) -> Pipeline:

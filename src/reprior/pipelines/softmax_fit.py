@@ -51,6 +51,8 @@ class DenseCurvature:
 
     def step(self, slope: Vector, moving: Any) -> Vector:
         """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
+        if moving.all():
+            return np.asarray(np.linalg.solve(self.matrix, -slope), np.float64)
         step = np.zeros_like(slope)
         step[moving] = np.linalg.solve(self.matrix[moving][:, moving], -slope[moving])
         return step
@@ -197,7 +199,9 @@ class SoftmaxLoss:
         (n, k), self.offset, self.n_scales, self.n_biases = x.shape, offset, n_scales, n_biases
         self.by_rows = n_scales == 1 and k > LARGE  # keep the curvature as rows
         self.x = x if self.by_rows else np.asfortranarray(x)  # sums over few classes are fast in this order
-        self.rows = np.empty_like(self.x)
+        self.statistics = np.empty((n, 0 if self.by_rows else n_scales + k), order="F")  # Σ_j p x, or p x, and p
+        self.rows = np.empty_like(self.x) if self.by_rows else self.statistics[:, n_scales:]
+        self.weighted = np.empty((0, 0)) if self.by_rows else np.empty_like(self.x)
         own = x[np.arange(n), labels].astype(np.float64)
         moments = np.bincount(labels, weights=own, minlength=k) if n_scales == k else np.array([own.sum()])
         self.target = np.concatenate([moments, np.bincount(labels, minlength=k)[:n_biases]])
@@ -243,33 +247,36 @@ class SoftmaxLoss:
 
     def by_products(self) -> tuple[Vector, DenseCurvature]:
         """Return Σ over rows of what is expected of θ's statistics, and the curvature as a matrix."""
-        x, rows, s, p = self.x, self.rows, self.n_scales, len(self.target)
-        moment, square, weighted = np.empty(p), np.empty((p, p)), x * rows
-        expected, second = weighted.sum(axis=0), np.einsum("ij,ij->j", weighted, x)
-        if s == 1:
-            weighted, expected, second = weighted.sum(axis=1, keepdims=True), expected[None], second.sum()
-        else:
-            expected, second = np.diag(expected), np.diag(second)
-        moment[:s], square[:s, :s] = weighted.sum(axis=0), second - weighted.T @ weighted
-        if self.n_biases:
-            moment[s:], square[:s, s:] = rows.sum(axis=0), expected - weighted.T @ rows
-            square[s:, :s], square[s:, s:] = square[:s, s:].T, np.diag(moment[s:]) - rows.T @ rows
-        return moment, DenseCurvature(square).plus(np.full(p, self.jitter))
+        x, s, p, b = self.x, self.n_scales, len(self.target), self.n_biases
+        statistics, ones = self.statistics[:, :p], np.ones(len(x))
+        weighted = np.multiply(x, self.rows, out=self.weighted)
+        expected = ones @ weighted
+        statistics[:, :s] = weighted.sum(axis=1, keepdims=True) if s == 1 else weighted
+        second = ones @ np.multiply(weighted, x, out=weighted)
+        second = second.sum(keepdims=True) if s == 1 else second
+        moment, square = ones @ statistics, -(statistics.T @ statistics)
+        square.flat[:: p + 1] += np.concatenate([second, moment[s:]]) + self.jitter
+        if b:
+            scale, bias = np.arange(b) % s, np.arange(s, p)  # of each class
+            square[scale, bias] += expected
+            square[bias, scale] += expected
+        return moment, DenseCurvature(square)
 
 
-def minimum(loss: SoftmaxLoss, start: Point, penalty: Penalty) -> Point:
-    """Return where the loss with a penalty is least, a convex function, by Newton's method; the loss there is without
-    penalty. Scales stay within `SCALE_BOUNDS`."""
-    at, low, high = start, np.full_like(start.theta, -np.inf), np.full_like(start.theta, np.inf)
-    low[: loss.n_scales], high[: loss.n_scales] = SCALE_BOUNDS
+def minimum(loss: SoftmaxLoss, start: Point, penalty: Penalty) -> tuple[Point, Point]:
+    """Return the loss, without and with a penalty, where the latter is least: a convex function, by Newton's method.
+    Scales stay within `SCALE_BOUNDS`."""
+    at, (low, high), scales, moving = start, SCALE_BOUNDS, slice(loss.n_scales), np.ones(len(start.theta), bool)
     enough = (MIN_GAIN_DIAGONAL if loss.by_rows else MIN_GAIN) * len(loss.x)
     here = penalty.added(at)
     for _ in range(NEWTON_STEPS):
-        moving = ~((at.theta <= low) & (here.slope > 0) | (at.theta >= high) & (here.slope < 0))
+        moving[scales] = np.where(here.slope[scales] > 0, at.theta[scales] > low, at.theta[scales] < high)
         step = here.curvature.step(here.slope, moving)
         predicted_decrease = float(-here.slope @ step)
         while predicted_decrease >= enough:
-            trial = loss.at(np.minimum(np.maximum(at.theta + step, low), high))
+            theta = at.theta + step
+            theta[scales] = np.minimum(np.maximum(theta[scales], low), high)
+            trial = loss.at(theta)
             there = penalty.added(trial)
             if there.value <= here.value - 1e-4 * predicted_decrease:
                 break
@@ -277,4 +284,4 @@ def minimum(loss: SoftmaxLoss, start: Point, penalty: Penalty) -> Point:
         else:
             break  # rounding leaves nothing to gain
         at, here = trial, there
-    return at
+    return at, here

@@ -50,9 +50,9 @@ def summary(heldout: Labelled, prior: Any) -> Source:
     total = np.zeros(k)
     for first, block in numbered(ArrayBlocks(rows)):
         true = labels[first : first + len(block)]
-        if soft is not None and hard is not None:
-            np.add.at(soft.T, true, block)  # column y collects the outputs: no n×K×K array
-            np.add.at(hard, (block.argmax(axis=1), true), 1.0)
+        if soft is not None and hard is not None:  # by places in memory, which NumPy adds to several times as fast
+            np.add.at(soft.reshape(-1), (np.arange(k) * k + true[:, None]).reshape(-1), block.reshape(-1))
+            np.add.at(hard.reshape(-1), block.argmax(axis=1) * k + true, 1.0)
         total += block.sum(axis=0, dtype=np.float64)
     counts = np.bincount(labels, minlength=k).astype(np.float64)
     value, name, made = prior, "prior", "given by the user"

@@ -27,6 +27,8 @@ def page(report: dict[str, Any]) -> str:
     """Return a collected report (plain lists and numbers) as an HTML document."""
     order = by_change(report["source_prior"], report["shares"])
     title, lead = escape(report["made"]["title"]), paragraphs(report["headline"], "lead ")
+    rows = "".join(f"<tr><td>{escape(str(name))}</td><td>{html_text(str(value))}</td></tr>"
+                   for name, value in report["made"].items() if name != "title")  # fmt: skip
     parts = [
         f"<header><h1>{html_text(report['made']['title'])}</h1>{lead}{cards(report)}</header>",
         section("Shares", glance(report, order[:MOVERS])),
@@ -35,7 +37,7 @@ def page(report: dict[str, Any]) -> str:
         section("Predictions before and after", before_after(report), whole=True),
         section("Do other methods agree?", agreement(report), whole=True),
         section("All classes", everything(report, order)),
-        section("How this was made", made(report), whole=True),
+        section("How this was made", f'<div class="wide"><table class="left">{rows}</table></div>', whole=True),
     ]
     ours = b64encode(sha256(SCRIPT.encode()).digest()).decode()  # whatever else names may hold, no browser runs
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{ours}'"
@@ -189,12 +191,6 @@ def grid(heads: Sequence[str], rows: list[str], name: str = "") -> str:
     head = "".join(f"<th>{text}</th>" for text in heads)
     box = f'<div class="wide tall"><table id="{name}">' if name else '<div class="wide"><table>'
     return f"{box}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-
-
-def made(report: dict[str, Any]) -> str:
-    rows = "".join(f"<tr><td>{escape(str(name))}</td><td>{html_text(str(value))}</td></tr>"
-                   for name, value in report["made"].items() if name != "title")  # fmt: skip
-    return f'<div class="wide"><table class="left">{rows}</table></div>'
 
 
 EDGE_SHARE = 1e-7  # share below which a dot stays at the edge

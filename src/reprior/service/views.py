@@ -139,18 +139,6 @@ async def get_streams(hub: Hub, request: Request) -> dict[str, Any]:
 # one stream
 
 
-def alarm_of(served: ServedStream, now: float) -> dict[str, Any]:
-    """Return whether a stream is watched, the alarms that are open, and who silenced it."""
-    verdict = None if served.watch.test is None else served.watch.test.verdict
-    return {
-        "watched": served.watch.test is not None, "sure": served.definition.false_alarms, "open": served.watch.shift,
-        "not_label_shift": served.watch.not_label_shift, "stale": served.watch.stale,
-        "silence": served.watch.silenced(now),
-        "evidence": None if verdict is None else round(verdict.evidence, 4),
-        "threshold": None if verdict is None else round(verdict.threshold, 4),
-    }  # fmt: skip
-
-
 def plain(value: Any) -> Any:
     """Return an option as JSON has it: arrays as lists, no infinities."""
     if isinstance(value, np.ndarray):
@@ -160,26 +148,33 @@ def plain(value: Any) -> Any:
 
 def state_of(served: ServedStream, now: float) -> dict[str, Any]:
     """Return what changes of a stream from moment to moment."""
+    watch = served.watch
+    verdict = None if watch.test is None else watch.test.verdict
     return {
         "n": served.stream.n, "labels": served.labels, "version": served.version,
         "seen": served.last_post if served.stream.n else None, "rate": round(served.activity.rate(now), 3),
-        "shift": served.shift(), "acts": served.stream.acts._asdict(), "alarm": alarm_of(served, now),
+        "shift": served.shift(), "acts": served.stream.acts._asdict(),
+        "alarm": {
+            "watched": watch.test is not None, "sure": served.definition.false_alarms, "open": watch.shift,
+            "not_label_shift": watch.not_label_shift, "stale": watch.stale, "silence": watch.silenced(now),
+            "evidence": None if verdict is None else round(verdict.evidence, 4),
+            "threshold": None if verdict is None else round(verdict.threshold, 4),
+        },
     }  # fmt: skip
 
 
 async def detailed(hub: Hub, served: ServedStream, *, diagnosis: bool = True) -> dict[str, Any]:
     """Return all that is known of a stream now."""
     method, interval, now = served.stream.method, served.stream.interval(), hub.clock()
-    about = state_of(served, now) | {
+    return state_of(served, now) | {
         "name": served.name, "classes": served.classes, "named": served.definition.source.classes is not None,
         "source": served.stream.source.prior, "prior": served.stream.prior,
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
         "method": method.name, "options": {name: plain(value) for name, value in options_of(method).items()},
         "created": served.created, "version_since": served.version_since, "clients": len(served.receipts.offsets),
         "logits": served.stream.calibrator is not None and served.stream.calibrator.of_logits, "now": now,
+        "diagnosis": await hub.diagnoses.of(served) if diagnosis else None,
     }  # fmt: skip
-    about["diagnosis"] = await hub.diagnoses.of(served) if diagnosis else None
-    return about
 
 
 async def get_stream(hub: Hub, request: Request) -> dict[str, Any]:
@@ -229,12 +224,17 @@ async def get_history(hub: Hub, request: Request) -> dict[str, Any]:
         moved = np.maximum(np.ptp(priors, axis=0), np.abs(priors[-1] - source))
         shown = np.sort(np.argsort(-moved, kind="stable")[:top]).tolist()
     lower, upper = share_interval(priors[:, shown], variances[:, shown], 0.95)
-    return {
+    value = {
         "t": [row[0] / 1000 for row in rows], "n": [row[1] for row in rows], "from": first, "to": last,
         "classes": shown, "names": [served.classes[c] for c in shown], "source": source[shown],
         "prior": few(priors[:, shown]), "lower": few(lower), "upper": few(upper),
-        "shift": few(np.abs(priors - source).sum(axis=1) / 2), **({"heat": heat_map(priors, source)} if heat else {}),
+        "shift": few(np.abs(priors - source).sum(axis=1) / 2),
     }  # fmt: skip
+    if heat:  # how far each share has moved from the source, in doublings, as one byte per cell
+        doublings = np.log2(np.maximum(priors, 1e-12) / source)
+        cells = np.rint(np.clip(doublings / HEAT_RANGE, -1, 1) * 127).astype(np.int8)
+        value["heat"] = {"range": HEAT_RANGE, "classes": k, "cells": base64.b64encode(cells.tobytes()).decode()}
+    return value
 
 
 async def points_between(hub: Hub, served: ServedStream, first: float, last: float, most: int) -> list[Any]:
@@ -244,13 +244,6 @@ async def points_between(hub: Hub, served: ServedStream, first: float, last: flo
     if served.stream.n and first <= served.last_post <= last and behind:
         rows = [*rows[: most - 1], served.history_point(served.last_post)]
     return rows
-
-
-def heat_map(priors: Matrix, source: Vector) -> dict[str, Any]:
-    """Return how far each share (n, K) has moved from the source, in doublings, as one byte per cell."""
-    doublings = np.log2(np.maximum(priors, 1e-12) / source)
-    cells = np.rint(np.clip(doublings / HEAT_RANGE, -1, 1) * 127).astype(np.int8)
-    return {"range": HEAT_RANGE, "classes": len(source), "cells": base64.b64encode(cells.tobytes()).decode()}
 
 
 def columns(text: str | None, served: ServedStream) -> list[int]:
@@ -304,7 +297,11 @@ async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:
                 if (state := stream_state(served, hub.clock())) != sent_stream:
                     made, sent_stream = event("update", update(served, hub.clock())), state
             if turn % turns == 0 and (server := (hub.version, hub.trouble)) != sent_server:
-                made, sent_server = made + event("server", server_state(hub)), server
+                made, sent_server = made + event("server", {
+                    "now": hub.clock(), "version": hub.version, "streams": len(hub.streams),
+                    "samples": hub.counters.learned, "trouble": hub.trouble,
+                    "alarms": sum(len(served.watch.open()) for served in hub.present()),
+                }), server  # fmt: skip
             silent = 0.0 if made else silent + pause
             if silent >= ALIVE_SECONDS:
                 made, silent = b": alive\n\n", 0.0
@@ -317,13 +314,6 @@ async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:
 
 def event(kind: str, value: Any) -> bytes:
     return b"event: " + kind.encode() + b"\ndata: " + json_bytes(value) + b"\n\n"
-
-
-def server_state(hub: Hub) -> dict[str, Any]:
-    return {
-        "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.counters.learned,
-        "alarms": sum(len(served.watch.open()) for served in hub.present()), "trouble": hub.trouble,
-    }  # fmt: skip
 
 
 def stream_state(served: ServedStream, now: float) -> tuple[Any, ...]:

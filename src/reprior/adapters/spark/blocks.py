@@ -86,10 +86,17 @@ class SparkBlocks:
         self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
         files = files_at(str(data), choice.caller) if paths else self._written(data, scratch, choice)
-        self.surveys = self._survey(files, choice)
+        self.surveys: list[Survey] = [x for x in self._each(files, lambda file: survey(file, choice)) if x.rows]
+        if not self.surveys:
+            fail(choice.caller, files[0].name, "have at least one row", "none")
+        first = self.surveys[0]
+        for about in self.surveys:
+            if (about.n_classes, about.classes) != (first.n_classes, first.classes):
+                fail(choice.caller, about.file.name, f"have the classes of {first.file.name}",
+                     classes_apart(about.classes, about.n_classes, first.classes))  # fmt: skip
         self.reader = self._marked(Reader(choice, keep=keep))
-        self.n_classes: int = self.surveys[0].n_classes
-        self.classes: tuple[str, ...] | None = self.surveys[0].classes
+        self.n_classes: int = first.n_classes
+        self.classes: tuple[str, ...] | None = first.classes
         self.n = sum(sum(about.rows) for about in self.surveys)
         self._changed: SparkBlocks | None = None
         self._asked: Any = None
@@ -98,16 +105,6 @@ class SparkBlocks:
         """Return what workers answer about each of some items."""
         slices = min(len(items), TASKS * self._context.defaultParallelism)
         return raised(self._context.parallelize(items, slices).map(fn).collect())
-
-    def _survey(self, files: list[File], choice: Choice) -> list[Survey]:
-        surveys = [about for about in self._each(files, lambda file: survey(file, choice)) if about.rows]
-        if not surveys:
-            fail(choice.caller, files[0].name, "have at least one row", "none")
-        for about in surveys[1:]:
-            if (about.n_classes, about.classes) != (surveys[0].n_classes, surveys[0].classes):
-                fail(choice.caller, about.file.name, f"have the classes of {surveys[0].file.name}",
-                     classes_apart(about.classes, about.n_classes, surveys[0].classes))  # fmt: skip
-        return surveys
 
     def _written(self, frame: Any, scratch: str | None, choice: Choice) -> list[File]:
         """Write the probabilities of a DataFrame once, a file for each partition; what it computes is then fixed."""
@@ -228,17 +225,17 @@ def files_at(path: str, caller: str) -> list[File]:
 
     if root.is_file:
         return [file_of(root)]
+
+    def is_data(about: Any) -> bool:
+        """Return whether this is none of the files that Spark and others put beside data."""
+        steps = about.path[len(inside) :].strip("/").split("/")
+        return about.is_file and about.path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
+
     inner = system.get_file_info(fs.FileSelector(inside, recursive=True))
-    files = sorted((about for about in inner if about.is_file and visible(about.path, inside)), key=lambda a: a.path)
+    files = sorted(filter(is_data, inner), key=lambda about: about.path)
     if not files:
         fail(caller, path, f"hold files that end in {', '.join(SUFFIXES)}", "none")
     return [file_of(about) for about in files]
-
-
-def visible(path: str, root: str) -> bool:
-    """Return whether a file is data, and not one of those that Spark and others put beside it."""
-    steps = path[len(root) :].strip("/").split("/")
-    return path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
 
 
 def delete(folder: str) -> None:

@@ -36,19 +36,11 @@ def with_lists(frame: Any, choice: Choice) -> Any:
 
 def chosen(frame: Any, choice: Choice) -> list[str]:
     """Return the names of the columns that hold the probabilities: one of lists, or one a class."""
-    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
 
-    from reprior.io.arrow import typed_columns
+    from reprior.io.arrow import chosen_columns
 
-    types = {"double": pa.float64(), "float": pa.float32(), "integer": pa.int32(), "long": pa.int64()}
-
-    def like(kind: Any) -> Any:
-        """Return the type that Arrow has for numbers and lists; all else is no probability, whatever it is."""
-        name = kind.typeName()
-        return pa.list_(like(kind.elementType)) if name == "array" else types.get(name, pa.string())
-
-    schema = pa.schema([(field.name, like(field.dataType)) for field in frame.schema])
-    return list(typed_columns("the DataFrame", schema, choice).names)
+    return list(chosen_columns("the DataFrame", to_arrow_schema(frame.schema), choice).names)
 
 
 def correct(estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None) -> Any:

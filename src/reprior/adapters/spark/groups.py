@@ -13,7 +13,7 @@ from reprior._check import fail
 from reprior._types import Matrix, Source
 from reprior.adapters.spark.blocks import SparkBlocks, raised
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
-from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, answered, blocks_of, opener, pieces_of
+from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, answered, blocks_of, opener, pieces_of
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
 from reprior.io.table import Choice, readable
@@ -163,7 +163,15 @@ class ClusterRows:
     def run(self, fn: Callable[[GroupedRows, Index], S]) -> list[S]:
         """Return `fn(samples of a bucket, the numbers of its groups)` for all buckets."""
         reader = self.rows.reader
-        return raised(self.tasks.map(lambda bucket: in_bucket(bucket, reader, fn)).collect())
+
+        @answered
+        def in_bucket(bucket: Bucket) -> S:
+            rows = np.concatenate([block for piece in bucket.pieces for block in blocks_of(piece, reader)])
+            codes = np.repeat(np.arange(len(bucket.groups)), bucket.sizes)
+            assert len(codes) == len(rows)
+            return fn(GroupedRows.of(ArrayBlocks(rows), codes, len(bucket.groups)), bucket.groups)
+
+        return raised(self.tasks.map(in_bucket).collect())
 
     def map_groups(self, fn: Callable[[GroupedRows], tuple[Any, ...]]) -> tuple[Any, ...]:
         """Return arrays with a row per group: those that `fn` returns for the groups of each bucket, put together."""
@@ -213,12 +221,3 @@ class Fetched:
 
         rows = next(part for part in self.rows.run(of_bucket) if part is not None)
         return ArrayBlocks(np.ascontiguousarray(rows, dtype=np.float64)).map_sum(fn)
-
-
-@answered
-def in_bucket(bucket: Bucket, reader: Reader, fn: Callable[[GroupedRows, Index], S]) -> S:
-    """Return what `fn` makes of the samples of a bucket."""
-    rows = np.concatenate([block for piece in bucket.pieces for block in blocks_of(piece, reader)])
-    codes = np.repeat(np.arange(len(bucket.groups)), bucket.sizes)
-    assert len(codes) == len(rows)
-    return fn(GroupedRows.of(ArrayBlocks(rows), codes, len(bucket.groups)), bucket.groups)

@@ -22,10 +22,9 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._labels import is_missing
 from reprior._types import Matrix
-from reprior.io.files import open_part, prepared
-from reprior.io.npy import npy_header
-from reprior.io.scratch import check_block
-from reprior.io.table import Choice, Opener, Part, Table, readable
+from reprior.io.files import check_block, open_part, prepared
+from reprior.io.npy import write_head
+from reprior.io.table import Choice, Opener, Table, readable
 from reprior.rows.blocks import ArrayBlocks, add_up, numbered
 
 S = TypeVar("S")
@@ -72,25 +71,16 @@ class Reader:
     keep: int | None = None  # bytes that the kept rows of an executor may have; None: half of what is free
     mark: str = ""  # distinguishes one reader from another
 
-    def open(self, piece: Piece) -> Part:
-        """Return the part that yields the rows of a piece."""
-        file = piece.file
-        if piece.groups is None:
-            part = open_part(file.name, opener(file.path), self.choice)
-        else:
-            from reprior.io.arrow import parquet_part
-
-            part = parquet_part(file.name, opener(file.path), self.choice, range(*piece.groups))
-        return prepared(Table((part,), self.choice)).parts[0]
-
     def rows(self, piece: Piece) -> Iterator[Matrix]:
         """Yield the rows of a piece in blocks, checked and changed."""
-        part, at = self.open(piece), 0
+        from reprior.io.arrow import parquet_part
+
+        given, at = (piece.file.name, opener(piece.file.path), self.choice), 0
+        part = open_part(*given) if piece.groups is None else parquet_part(*given, range(*piece.groups))
+        part = prepared(Table((part,), self.choice), self.order).parts[0]
         with readable(piece.file.name, self.choice.caller):
             for chunk in part.read():
-                rows = chunk.proba[:]
-                rows = rows if self.order is None else np.ascontiguousarray(rows[:, list(self.order)])
-                for block in ArrayBlocks(rows).stored():
+                for block in ArrayBlocks(chunk.proba).stored():
                     check_block(part, self.choice, piece.start, piece.first, at, block)
                     at += len(block)
                     yield block if self.change is None else self.change(np.asarray(block, np.float64))
@@ -212,9 +202,14 @@ def total(pieces: Sequence[Piece], reader: Reader, fn: Callable[[int, Matrix], S
 def blocks_of(piece: Piece, reader: Reader) -> Iterator[Matrix]:
     """Yield the blocks of a piece: kept ones if its file is still the same, else read, and kept if there is room."""
     check_fresh(piece.file, reader.choice.caller)
-    place = kept_at(piece, reader)
-    rows = kept(place, piece)
-    if rows is not None:
+    about = blake2b(repr((piece.file, piece.groups)).encode(), digest_size=16).hexdigest()
+    folders = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")
+    place = Path(folders[int(about[:8], 16) % len(folders)]) / KEPT / f"{reader.mark}-{about}.npy"
+    rows: Any = ()
+    with suppress(OSError, ValueError):  # none is there, or it is damaged
+        rows = np.asarray(np.load(place, mmap_mode="r"))
+        os.utime(place)  # what was used last is dropped last
+    if len(rows) == piece.rows:
         yield from ArrayBlocks(rows).stored()
         return
     keeping = Keeping(place, piece, reader)
@@ -228,48 +223,26 @@ def blocks_of(piece: Piece, reader: Reader) -> Iterator[Matrix]:
         keeping.close()
 
 
-def kept_at(piece: Piece, reader: Reader) -> Path:
-    """Return where the rows of a piece are kept, if they are, on this machine: in Spark's local folders."""
-    about = blake2b(repr((piece.file, piece.groups)).encode(), digest_size=16).hexdigest()
-    folders = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")
-    return Path(folders[int(about[:8], 16) % len(folders)]) / KEPT / f"{reader.mark}-{about}.npy"
-
-
-def kept(place: Path, piece: Piece) -> Matrix | None:
-    """Return the rows of a piece that are kept, mapped; None if there are none, or not all."""
-    try:
-        rows: Matrix = np.asarray(np.load(place, mmap_mode="r"))
-        os.utime(place)  # what was used last is dropped last
-    except (OSError, ValueError):
-        return None
-    return rows if len(rows) == piece.rows else None
-
-
 class Keeping:
     """Write the blocks of a piece beside reading them, whole or not at all; where there is no room, do nothing."""
 
     def __init__(self, place: Path, piece: Piece, reader: Reader) -> None:
         self.place, self.piece, self.reader = place, piece, reader
         self.file: IO[bytes] | None = None
-        self.dtype: Any = None
-        self.partial = place.with_suffix(f".{os.getpid()}")
+        self.partial, self.begun = place.with_suffix(f".{os.getpid()}"), False
 
     def add(self, block: Matrix) -> None:
-        if self.dtype is None:
-            self.dtype = block.dtype
-            whole = np.broadcast_to(np.zeros((), block.dtype), (self.piece.rows, block.shape[1]))
-            with suppress(OSError):
+        try:
+            if not self.begun:
+                self.begun, shape = True, (self.piece.rows, block.shape[1])
                 self.place.parent.mkdir(parents=True, exist_ok=True)
-                if make_room(self.place.parent, whole.nbytes, self.reader):
+                if make_room(self.place.parent, shape[0] * block[:1].nbytes, self.reader):
                     self.file = self.partial.open("wb")
-                    self.file.write(npy_header(whole))
-        elif block.dtype != self.dtype:
-            self.close()
-        if self.file is not None:
-            try:
+                    write_head(self.file, shape, block.dtype)
+            if self.file is not None:
                 self.file.write(np.ascontiguousarray(block).data)
-            except OSError:  # the disk is full: every pass reads this piece again
-                self.close()
+        except OSError:  # the disk is full: every pass reads this piece again
+            self.close()
 
     def close(self, *, whole: bool = False) -> None:
         if self.file is not None:
