@@ -57,10 +57,9 @@ def __getattr__(name: str) -> Any:
 
         return version("reprior")
     for home, names in _HOMES.items():
-        itself = not names and home.split(".")[-1] == name
-        if itself or name in names:
+        if name in (names or home.split(".")[-1:]):
             module = import_module(f"reprior.{home}")
-            globals()[name] = value = module if itself else getattr(module, name)
+            globals()[name] = value = getattr(module, name) if names else module
             return value
     raise AttributeError(f"module 'reprior' has no attribute {name!r}")
 

@@ -10,8 +10,8 @@ import numpy as np
 
 # isort: off
 from reprior._check import (
-    UNNAMED, check_classes, check_logits, check_order, check_proba, column_map, counted, fail, is_masked, is_none,
-    listed, names_of, number_of, order_of, own_names, perhaps, quoted, refuse_where, spelled, values_of,
+    UNNAMED, check_classes, check_logits, check_order, check_proba, column_map, counted, fail, in_columns, is_masked,
+    is_none, listed, names_of, number_of, own_names, perhaps, quoted, refuse_where, spelled, values_of,
 )  # fmt: skip
 # isort: on
 from reprior._types import Labels, Matrix
@@ -47,20 +47,19 @@ def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logi
     same_rows(proba, y, caller)
     rows = check_logits(values, caller) if logits else check_proba(values, caller)
     called = check_classes(classes, names, rows.shape[1], caller)
-    if names is not None and called is not None and called != tuple(map(str, names)):
-        rows = rows[:, order_of(names, called, caller, "proba")]
+    rows = in_columns(rows, names, called, caller)
     return Labelled(rows, check_labels(y, caller, "y", len(rows), rows.shape[1], called), called)
 
 
 def check_labels(
     y: Any, caller: str, name: str, n: int, n_classes: int, classes: Sequence[Any] | None = None,
-    *, place: Callable[[int], str] = "row {}".format, remedy: str = UNNAMED,
+    *, place: Callable[[int], str] = "row {}".format,
 ) -> Labels:  # fmt: skip
     """Return labels (n,) as column indices: the one map from labels to columns.
 
     A label is the name of its class. A whole number is the index of its column, unless the classes' own names are
     whole numbers: then it is a name like any other. False and True are 0 and 1, and the other way round, where the
-    classes are called so, or are two without names. `remedy` is what to do where columns have no names.
+    classes are called so, or are two without names.
     """
     values = _read(y, n, caller, name, "one label per sample")
     if is_masked(y) and np.ma.is_masked(y):
@@ -72,25 +71,18 @@ def check_labels(
     numbers = range(n_classes) if classes is None else values_of(names)
     if values.dtype.kind == "b" and {*(numbers or ())} != {0, 1}:
         fail(caller, name, "hold names of classes, or column indices", "False or True",
-             remedy=remedy if classes is None else f"The classes are {listed(classes)}")  # fmt: skip
+             remedy=UNNAMED if classes is None else f"The classes are {listed(classes)}")  # fmt: skip
     if classes is not None and (text or numbers is not None):
         return _by_name(values, classes, caller, name, place)
     if text:
-        fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=remedy)
-    return _by_index(values, caller, name, n_classes, place, remedy)
-
-
-def _by_index(
-    values: np.ndarray[Any, Any], caller: str, name: str, n_classes: int, place: Callable[[int], str], remedy: str
-) -> Labels:
-    """Return labels (n,) that are column indices, all of them whole numbers below `n_classes`."""
+        fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=UNNAMED)
     if values.dtype.kind not in "iubf":
         fail(caller, name, "hold names or whole numbers", f"dtype {values.dtype}")
     if values.dtype.kind == "f" and not np.all(values == np.floor(values)):
         fail(caller, name, "hold whole numbers, the column index of each row's class", f"dtype {values.dtype}")
     refuse_where((values < 0) | (values >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", values,
                  remedy="Whole numbers are column indices of the probabilities, from 0, unless the columns have numbers"
-                 f" for names. {remedy}", place=place)  # fmt: skip
+                 f" for names. {UNNAMED}", place=place)  # fmt: skip
     return values.astype(np.intp, copy=False)
 
 
@@ -109,7 +101,7 @@ def _read(y: Any, n: int, caller: str, name: str, each: str) -> np.ndarray[Any, 
 
 def check_some_labels(
     y: Any, caller: str, n: int, n_classes: int, classes: Sequence[str] | None = None, name: str = "labels",
-    *, place: Callable[[int], str] = "row {}".format, remedy: str = UNNAMED,
+    *, place: Callable[[int], str] = "row {}".format,
 ) -> Labels:  # fmt: skip
     """Return labels of some rows (n,) as column indices. −1, None, NaN and "" are unknown; −1 may be a class."""
     if is_masked(y):
@@ -123,7 +115,7 @@ def check_some_labels(
         if there.dtype == object and all(isinstance(v, (int, float, np.number)) for v in there):
             there = np.array(there.tolist())
         out[labelled] = check_labels(there, caller, name, len(labelled), n_classes, classes,
-                                  place=lambda i: place(int(labelled[i])), remedy=remedy)  # fmt: skip
+                                  place=lambda i: place(int(labelled[i])))  # fmt: skip
     return out
 
 

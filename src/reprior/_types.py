@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-T = TypeVar("T")
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.floating[Any]]
 Labels = NDArray[np.intp]
@@ -18,7 +17,7 @@ Labels = NDArray[np.intp]
 def same(a: Any, b: Any) -> bool:
     """Return whether two values are equal, arrays number by number; a frozen value is equal if all its fields are."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.shape(a) == np.shape(b) and bool(np.array_equal(a, b))
+        return bool(np.array_equal(a, b))
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
@@ -26,18 +25,15 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def comparable(kind: type[T]) -> type[T]:
-    """Give a frozen dataclass that holds arrays an equality that answers instead of raising."""
+class Comparable:
+    """A frozen dataclass that may hold arrays, with an equality that answers instead of raising."""
 
-    def equal(self: Any, other: object) -> bool:
-        if type(self) is not type(other):
-            return False
-        compared = (f.name for f in fields(kind) if f.compare)  # type: ignore[arg-type]
-        return all(same(getattr(self, name), getattr(other, name)) for name in compared)
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
 
-    kind.__eq__ = equal  # type: ignore[method-assign]
-    kind.__hash__ = None  # type: ignore[assignment]
-    return kind
+    def __eq__(self, other: object) -> bool:
+        compared = [f.name for f in fields(self) if f.compare]  # type: ignore[arg-type]
+        return type(self) is type(other) and all(same(getattr(self, x), getattr(other, x)) for x in compared)
 
 
 class Status(Enum):
@@ -72,9 +68,8 @@ class Status(Enum):
         return self not in (Status.NOT_CONVERGED, Status.UNSEEN_CLASSES)
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class MomentReference:
+class MomentReference(Comparable):
     """What held-out samples show about moments of predicted probabilities (see `model.label_shift`)."""
 
     directions: Matrix  # (3K + 1, D), the combinations of moments that are compared
@@ -94,9 +89,8 @@ class MomentReference:
         )  # fmt: skip
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class ClassifierError:
+class ClassifierError(Comparable):
     """What held-out samples show about a classifier, class by class, once the samples themselves are gone.
 
     `information` (K,) is the variance of an estimated share from labels, over its variance from predicted probabilities
@@ -109,9 +103,8 @@ class ClassifierError:
     moments: MomentReference | None = None  # what the test of label shift compares target samples with
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Source(Comparable):
     """The training side: source prior, class names and held-out samples; made by `summarize` or `pipeline`.
 
     Parameters
@@ -155,14 +148,7 @@ class Source:
         return self.classes or tuple(map(str, range(len(self.prior))))
 
 
-class Ends(NamedTuple):
-    """Lower and upper ends (K,) of intervals."""
-
-    lower: Vector
-    upper: Vector
-
-
-class Interval(Ends):
+class Interval(NamedTuple("Ends", [("lower", Vector), ("upper", Vector)])):
     """Lower and upper ends of an interval per class, as a pair, with a note on what it includes.
 
     Parameters
@@ -193,18 +179,6 @@ class Interval(Ends):
         return isinstance(other, Interval) and self.level == other.level and same(tuple(self), tuple(other))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class Spread(Protocol):
-    """How sure an estimate is."""
-
-    def at(self, level: float, of: str = "shares") -> Interval:
-        """Return the interval of each class's share, or of its prior in the population, at a level in (0, 1)."""
-        ...
-
-    def without_rows(self) -> Spread:
-        """Return the same knowledge without the samples that it came from."""
-        ...
 
 
 class Acts(NamedTuple):

@@ -185,35 +185,28 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_away(target)
-        with replacing(target) as file:
-            yield file
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file beside `target`, which takes its place and mode once all of it is on disk."""
-    temporary, handle = fresh(target)
-    try:
-        with open(handle, "r+b") as file:
-            yield file
-            file.flush()
-            if target.exists() and hasattr(os, "fchmod"):
-                os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
-            os.fsync(handle)
-            if os.name == "posix":  # while it is locked; elsewhere an open file cannot be renamed
-                os.replace(temporary, target)
-        if os.name != "posix":
-            os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    if os.name == "posix":  # the new name must be on disk too
-        folder = os.open(target.parent, os.O_RDONLY)
+        temporary, handle = fresh(target)
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            with open(handle, "r+b") as file:
+                yield file
+                file.flush()
+                if target.exists() and hasattr(os, "fchmod"):
+                    os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
+                os.fsync(handle)
+                if os.name == "posix":  # while it is locked; elsewhere an open file cannot be renamed
+                    os.replace(temporary, target)
+            if os.name != "posix":
+                os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        if os.name == "posix":  # the new name must be on disk too
+            folder = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
 
 @contextmanager
@@ -300,8 +293,8 @@ class Saved:
 def hidden(path: str | Path, suffix: str) -> Path:
     """Return the name of a helper file beside the file that `path` leads to."""
     target = Path(os.path.realpath(path))
-    long = len(os.fsencode(target.name)) > 200  # file systems allow 255 bytes
-    name = blake2b(os.fsencode(target.name), digest_size=16).hexdigest() if long else target.name
+    full = os.fsencode(target.name)
+    name = blake2b(full, digest_size=16).hexdigest() if len(full) > 200 else target.name  # file systems allow 255 bytes
     return target.with_name(f".{name}.{suffix}")
 
 

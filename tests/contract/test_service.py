@@ -24,7 +24,7 @@ from service_help import ALL, WHY, Process, free_port, points_at_most, replay, r
 import reprior as rp
 from reprior import datasets
 from reprior.client import Client, ServiceError
-from reprior.service.definition import EncodedRecipe, Recipe
+from reprior.service.definition import Recipe, encoded
 from reprior.service.hub import Hub
 from reprior.service.posts import Post
 from reprior.service.server import Background
@@ -567,7 +567,7 @@ def test_a_server_that_stops_during_a_commit_ends_and_loses_nothing(tmp_path, mo
         hub = Hub(Settings(db), Store(db))
         hub.start()
         made = rp.Stream("online-ebls", [1, 1])
-        await hub.create("s", Recipe(made, made.source))
+        await hub.create("s", encoded(made, made.source))
         posts = [asyncio.create_task(hub.posts.samples("s", Post([[0.3, 0.7]], "c", 1)))]
         await asyncio.sleep(0.1)  # its commit is on its way
         posts.append(asyncio.create_task(hub.posts.samples("s", Post([[0.3, 0.7]], "c", 2))))
@@ -593,7 +593,7 @@ def test_a_database_locked_by_another_is_waited_for_and_reported(tmp_path):
         hub = Hub(Settings(db), store)
         hub.start()
         made = rp.Stream("online-ebls", [1, 1])
-        await hub.create("s", Recipe(made, made.source))
+        await hub.create("s", encoded(made, made.source))
         await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 1))
         reader = sqlite3.connect(db)  # a reader that sits on an old snapshot holds up nobody
         reader.execute("BEGIN")
@@ -633,7 +633,7 @@ def test_a_clock_that_is_set_back_leaves_the_history_in_order(tmp_path):
         hub = Hub(Settings(tmp_path / "s.db"), Store(tmp_path / "s.db"), clock)
         made = rp.Stream("online-ebls", [1, 1])
         hub.start()
-        await hub.create("s", Recipe(made, made.source))
+        await hub.create("s", encoded(made, made.source))
         for k in range(12):
             passes(2.0, -3600.0 if k == 5 else 0.0)
             await hub.posts.samples("s", Post([[0.3, 0.7]] * 16, "c", k))
@@ -651,7 +651,7 @@ def test_a_clock_that_is_set_back_leaves_the_history_in_order(tmp_path):
 
 def test_history_is_thinned_by_age_and_stays_bounded(tmp_path):
     store = Store(tmp_path / "s.db")
-    number = store.create("s", 0.0, EncodedRecipe(b"", b"", None, 0))
+    number = store.create("s", 0.0, Recipe(b"", b"", None, 0))
     now = 400 * 86_400.0
     times = np.unique(np.concatenate([now - np.arange(0, 900, 1), now - np.arange(0, 86_400 * 400, 997.0)]))
     with store.transaction() as db:
@@ -765,7 +765,7 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path, monkeypatch):
         hub = Hub(Settings(db), store)
         hub.start()
         made = rp.Stream("online-ebls", np.ones(50))
-        await hub.create("s", Recipe(made, made.source))
+        await hub.create("s", encoded(made, made.source))
         rows = rows_of(10, 50)
         await hub.posts.samples("s", Post(rows.tolist(), "c", 1))
         pages = store._writer.execute("PRAGMA page_count").fetchone()[0]

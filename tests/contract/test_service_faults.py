@@ -19,7 +19,7 @@ import reprior as rp
 from reprior.service import hub as hub_module
 from reprior.service import outgoing, served, supervise
 from reprior.service import server as server_module
-from reprior.service.definition import Recipe
+from reprior.service.definition import encoded
 from reprior.service.errors import StoreError, Unavailable
 from reprior.service.hub import Hub
 from reprior.service.posts import Post
@@ -50,7 +50,7 @@ async def made_hub(db, clock=None, **settings) -> Hub:
     hub.start()
     if "s" not in hub.streams:
         made = rp.Stream("online-ebls", [1, 1])
-        await hub.create("s", Recipe(made, made.source))
+        await hub.create("s", encoded(made, made.source))
     return hub
 
 
@@ -387,7 +387,7 @@ def test_a_version_that_begins_in_the_millisecond_of_a_post_is_sound(tmp_path):
         for k in range(3):
             await hub.posts.samples("s", Post([[0.3, 0.7]] * 5, "c", k))
         made = rp.Stream("online-ebls", [1, 3])
-        assert await hub.renew("s", Recipe(made, made.source), "", "")
+        assert await hub.renew("s", encoded(made, made.source), "", "")
         await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 3))
         await hub.stop()
 

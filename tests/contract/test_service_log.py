@@ -10,7 +10,7 @@ import pytest
 
 import reprior as rp
 from reprior.service import commits
-from reprior.service.definition import Recipe, state_bytes
+from reprior.service.definition import encoded, state_bytes
 from reprior.service.hub import Hub
 from reprior.service.posts import Post
 from reprior.service.settings import Settings
@@ -32,7 +32,7 @@ def heldout(seed=0):
 def recipe(number=0):
     pipe = rp.pipeline(*heldout(number), classes=list("abcde"))
     stream = pipe.stream()
-    return Recipe(stream, stream.source, list("abcde"), {})
+    return encoded(stream, stream.source, list("abcde"), {})
 
 
 def states(hub):

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from reprior._check.errors import fail, refuse_where
-from reprior._check.frames import frame_of, is_named
+from reprior._check.errors import DIVIDE, SOFTMAX, fail, refuse_where
+from reprior._check.frames import frame_of
 from reprior._kernels import loops, reference
 from reprior._types import Matrix, Vector
 
@@ -19,7 +19,7 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     if hasattr(x, "detach"):  # a torch tensor, perhaps with a gradient, on a device, in bfloat16
         x = x.detach().cpu()
         x = x.float() if "bfloat16" in str(x.dtype) else x
-    if is_named(x) and (frame := frame_of(x, None, caller, name)) is not None and not isinstance(x, Mapping):
+    if (frame := frame_of(x, None, caller, name)) is not None and not isinstance(x, Mapping):
         x = frame.values
     if is_masked(x) and np.ma.is_masked(x):
         count = int(np.ma.getmaskarray(x).sum())
@@ -78,14 +78,13 @@ def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -
 
 
 class Fault(NamedTuple):
-    """The first row that is no probability vector, its fault, how many rows have it, and two remedies."""
+    """The first row that is no probability vector, its fault, how many rows have it, and a remedy."""
 
     row: int
     rule: str
     value: str
     rows: int
     remedy: str
-    shell: str
 
 
 def row_fault(block: Matrix) -> Fault | None:
@@ -99,24 +98,18 @@ def row_fault(block: Matrix) -> Fault | None:
         sums = (block @ np.ones(block.shape[1]))[:, None]
     off = ~(np.abs(sums - 1) <= reference.SUM_TOLERANCE)
     total = "a sum of {:.10g}"  # digits enough to show the fault
-    drop, silent = "Drop or repair those rows", "Drop those rows"
-    rounded = "If these are rounded probabilities or counts, "
-    for bad, values, shown, rule, remedy, shell in (
-        (~np.isfinite(block), block, "{}", "contain only finite numbers", drop, drop),
-        (block < 0, block, "{}", "contain no negative number",
-         "If these are logits, apply softmax first, or fit a `pipeline` with `logits=True`",
-         "If these are logits, pass `--logits`"),
-        (sums == 0, sums, total, "have no all-zero row", silent, silent),
+    for bad, values, shown, rule, remedy in (
+        (~np.isfinite(block), block, "{}", "contain only finite numbers", "Drop or repair those rows"),
+        (block < 0, block, "{}", "contain no negative number", SOFTMAX),
+        (sums == 0, sums, total, "have no all-zero row", "Drop those rows"),
         (off, sums, total, f"have rows that sum to 1 (±{reference.SUM_TOLERANCE:.3g})",
-         rounded + "divide each row by its sum first. If these are logits, apply softmax first, or fit a `pipeline`"
-         " with `logits=True`",
-         rounded + "pass `--normalize`, which divides each row by its sum. If these are logits, pass `--logits`"),
+         f"If these are rounded probabilities or counts, {DIVIDE}. {SOFTMAX}"),
     ):  # fmt: skip
         rows = bad.any(axis=1)
         if rows.any():
             first = int(np.argmax(rows))
             value = shown.format(float(values[first][bad[first]][0]))
-            return Fault(first, rule, value, int(rows.sum()), remedy, shell)
+            return Fault(first, rule, value, int(rows.sum()), remedy)
     return None  # a sum at the very edge, which rounding puts on either side
 
 
@@ -132,8 +125,7 @@ def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str, sum
     if worst:
         place = f"row {worst.row} (the first is row 0)"
         more = summed * ("sum to 1" in worst.rule)
-        fail(caller, name, worst.rule, worst.value, place=place, count=worst.rows, remedy=worst.remedy + more,
-             shell=worst.shell + more)  # fmt: skip
+        fail(caller, name, worst.rule, worst.value, place=place, count=worst.rows, remedy=worst.remedy + more)
 
 
 def check_proba(x: Any, caller: str, name: str = "proba", n_classes: int | None = None) -> Matrix:
@@ -168,5 +160,5 @@ def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
     fault = row_fault(row[None, :])
     if fault:
         rule = fault.rule.replace("have rows that sum", "sum").replace("have no all-zero row", "not be all zero")
-        fail(caller, name, rule, fault.value, remedy=fault.remedy, shell=fault.shell)
+        fail(caller, name, rule, fault.value, remedy=fault.remedy)
     return row

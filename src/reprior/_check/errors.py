@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, NoReturn
 from unicodedata import normalize
 
@@ -13,6 +14,14 @@ import numpy as np
 REJECTED, NOTED = 0.001, 0.05  # p-values below which something is clear, and refused, or is worth a word
 # what to do where a method needs more than counts
 UNLABELLED = "Pass held-out samples with labels: `summarize(proba, y)` (on the command line: `--source`)"
+# what to do where names meet columns without any, whatever function was called
+UNNAMED = "Name the columns with a DataFrame, or with `classes`, for example in `pipeline`"
+SOFTMAX = "If these are logits, apply softmax first, or fit a `pipeline` with `logits=True`"
+DIVIDE = "divide each row by its sum first"
+IN_SHELL = {  # what to do instead on the command line
+    UNNAMED: "Count labels from 0, write names of classes, or name the columns with `--classes FILE`",
+    SOFTMAX: "If these are logits, pass `--logits`", DIVIDE: "pass `--normalize`, which divides each row by its sum",
+}  # fmt: skip
 
 
 class InputError(ValueError):
@@ -24,8 +33,6 @@ class InputError(ValueError):
     ----------
     message : str
         The message.
-    shell : str
-        The message for the command line, if options have other names there.
 
     Examples
     --------
@@ -37,20 +44,20 @@ class InputError(ValueError):
 
     __module__ = "reprior._check"  # what tracebacks call it
 
-    def __init__(self, message: str = "", shell: str = "") -> None:
-        super().__init__(message)
-        self.shell = shell or message
+    @property
+    def shell(self) -> str:
+        """The message for the command line, where options have other names."""
+        return reduce(lambda text, advice: text.replace(*advice), IN_SHELL.items(), str(self))
 
 
 def fail(
-    caller: str, name: str, rule: str, got: object, *, place: str = "", count: int = 0, remedy: str = "",
-    shell: str = "",
-) -> NoReturn:  # fmt: skip
-    """Raise the one kind of error that users see for their input; `shell` is the remedy on the command line."""
+    caller: str, name: str, rule: str, got: object, *, place: str = "", count: int = 0, remedy: str = ""
+) -> NoReturn:
+    """Raise the one kind of error that users see for their input."""
     where = f", first at {place}" if place else ""
     total = f", {count} in all" if count else ""
-    sentence = f"{caller}: `{name}` must {rule}; got {got}{where}{total}."
-    raise InputError(*(sentence + (f" {how}." if how else "") for how in (remedy, shell or remedy)))
+    how = f" {remedy}." if remedy else ""
+    raise InputError(f"{caller}: `{name}` must {rule}; got {got}{where}{total}.{how}")
 
 
 def refuse_where(

@@ -48,11 +48,6 @@ def class_places(columns: Sequence[Column], classes: Iterable[Any] | None) -> li
     if lists := [j for j, column in enumerate(columns) if column.kind == LIST]:
         called = [j for j in lists if columns[j].name == "proba"] or lists
         return called if len(called) == 1 else []
-    return number_places(columns)
-
-
-def number_places(columns: Sequence[Column]) -> list[int]:
-    """Return the places of all columns of floats; and of whole numbers, unless the floats are probabilities."""
     floats = [j for j, column in enumerate(columns) if column.kind == FLOAT]
     firsts = [columns[j].first for j in floats]
     typed = any(first is None or first.dtype.kind == "f" for first in firsts)
@@ -66,6 +61,16 @@ def sum_to_one(columns: Sequence[Column], places: Sequence[int]) -> bool:
     """Return whether the first rows of some columns sum to about 1; they are taken to if they were not looked at."""
     looked = [first for j in places if (first := columns[j].first) is not None]
     return len(looked) < len(places) or bool((np.abs(np.sum(looked, axis=0) - 1) < ROW_SUM_ERROR).all())
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a text says, a whole one exactly; None if it says none."""
+    for kind in () if "_" in text else (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
 
 
 def named_places(names: Sequence[Any], classes: Iterable[Any]) -> list[int]:
@@ -90,8 +95,6 @@ class Frame(NamedTuple):
 
 def is_named(x: Any) -> bool:
     """Return whether `x` may name its numbers: a mapping, a Series or a frame of any library."""
-    if isinstance(x, np.ndarray):
-        return False
     arrow = hasattr(x, "__arrow_c_stream__") or hasattr(x, "__arrow_c_array__")
     return arrow or isinstance(x, Mapping) or hasattr(x, "iloc")
 
@@ -100,7 +103,7 @@ def frame_of(
     x: Any, classes: Sequence[Any] | None = None, caller: str = "", name: str = "proba", *, numbers: bool = True
 ) -> Frame | None:
     """Return the class columns of `x`, in its own order; None if it has no names. Without `numbers` values are None."""
-    if isinstance(x, Frame) or not is_named(x):
+    if isinstance(x, (np.ndarray, Frame)) or not is_named(x):
         return x if isinstance(x, Frame) else None
     if isinstance(x, Mapping):
         if any(hasattr(value, "__len__") and not isinstance(value, (str, bytes)) for value in x.values()):
@@ -108,29 +111,25 @@ def frame_of(
         return Frame(tuple(x), np.asarray(list(x.values())))
     if hasattr(x, "iloc"):
         return pandas_frame(x, classes, numbers)
-    columns = arrow_columns(x)
-    if columns is None and not hasattr(x, "__array__"):
-        fail(caller, name, "be an array, or a frame of pandas, polars, pyarrow or DuckDB", type(x).__name__,
-             remedy=f"Pass `pyarrow.table({name})`")  # fmt: skip
-    return None if columns is None else arrow_frame(columns, classes, caller, name, numbers)
-
-
-def arrow_columns(x: Any) -> list[tuple[str, Any]] | None:
-    """Return the columns of a polars, pyarrow or DuckDB frame with their names; None if `x` is one vector."""
     if hasattr(x, "to_arrow_table"):  # a DuckDB relation
         x = x.to_arrow_table()
-    if hasattr(x, "get_columns"):  # polars
-        return [(column.name, column) for column in x.get_columns()]
-    return list(zip(x.schema.names, x.columns, strict=True)) if hasattr(x, "schema") else None
+    if hasattr(x, "schema"):
+        return arrow_frame(x, classes, caller, name, numbers)
+    if not hasattr(x, "__array__"):
+        fail(caller, name, "be an array, or a frame of pandas, polars, pyarrow or DuckDB", type(x).__name__,
+             remedy=f"Pass `pyarrow.table({name})`")  # fmt: skip
+    return None  # one vector
 
 
-def arrow_frame(
-    columns: list[tuple[str, Any]], classes: Sequence[Any] | None, caller: str, name: str, numbers: bool
-) -> Frame:
+def arrow_frame(x: Any, classes: Sequence[Any] | None, caller: str, name: str, numbers: bool) -> Frame:
     """Return the class columns of a polars or pyarrow frame, as float32 or float64, stored class by class."""
+    polars = hasattr(x, "get_columns")
+    columns = [(c.name, c) for c in x.get_columns()] if polars else [*zip(x.schema.names, x.columns, strict=True)]
     places = [*range(len(columns))]
     if classes is None or len(classes) < len(columns):
-        places = class_columns([arrow_column(label, column[:ROWS_LOOKED_AT]) for label, column in columns], classes)
+        heads = [(label, column[:ROWS_LOOKED_AT]) for label, column in columns]
+        places = class_columns([number_column(label, values_in(head)) if is_number(head) else Column(label, OTHER)
+                                for label, head in heads], classes)  # fmt: skip
     own = [columns[j] for j in places]
     if other := [label for label, column in own if not is_number(column)]:
         fail(caller, name, "hold only numbers", f"another type in the column {other[0]!r}",
@@ -141,11 +140,6 @@ def arrow_frame(
     arrays = [values_in(column) for _, column in own]
     narrow = all(values.dtype in (np.float16, np.float32) for values in arrays)
     return Frame(names, np.stack(arrays, dtype=np.float32 if narrow else np.float64).T, places)
-
-
-def arrow_column(name: str, head: Any) -> Column:
-    """Return what a column of a polars or pyarrow frame holds, by its first values."""
-    return number_column(name, values_in(head)) if is_number(head) else Column(name, OTHER)
 
 
 def is_number(column: Any) -> bool:
@@ -189,18 +183,12 @@ def pandas_frame(x: Any, classes: Sequence[Any] | None, numbers: bool) -> Frame:
 def pandas_column(name: Any, head: Any) -> Column:
     """Return what a column of a DataFrame holds, by its first values; text among numbers may be a damaged class."""
     values = numbers_of(head)
-    if values.dtype.kind not in "O":
-        return number_column(name, values) if values.dtype.kind in "fiub" else Column(name, OTHER)
-    able = any(isinstance(cell, (int, float)) or is_decimal(cell) for cell in values)
+    if values.dtype.kind in "fiub":
+        return number_column(name, values)
+    texts = values if values.dtype.kind == "O" else ()
+    numbers = [number_of(cell) if isinstance(cell, str) else None for cell in texts]
+    able = any(isinstance(cell, (int, float)) for cell in texts) or any(x is not None and x == x for x in numbers)
     return Column(name, FLOAT if able else OTHER)
-
-
-def is_decimal(cell: Any) -> bool:
-    """Return whether a cell is text that says a number."""
-    try:
-        return isinstance(cell, str) and float(cell) == float(cell)
-    except ValueError:
-        return False
 
 
 def numbers_of(x: Any) -> Any:
@@ -221,42 +209,34 @@ def is_default(names: Any) -> bool:
 
 
 def put_back(rows: Any, x: Any, frame: Frame) -> Any:
-    """Return `x` with `rows` (n, K), or (K,), in its class columns; a frame of an unknown library as an array."""
+    """Return `x` with `rows` (n, K), or (K,), in its class columns; a frame of an unknown library as an array.
+
+    Float columns keep their type. A DuckDB relation is built of the class columns.
+    """
     if isinstance(x, Mapping):
         return dict(zip(frame.names, rows.tolist(), strict=True))
     if hasattr(x, "iloc"):
         return pandas_again(rows, x, frame)
     root = type(x).__module__.partition(".")[0].removeprefix("_")
-    again = {"polars": polars_again, "pyarrow": pyarrow_again, "duckdb": duckdb_again}.get(root)
-    return rows if again is None else again(np.ascontiguousarray(rows.T), x, frame, sys.modules[root])
-
-
-def polars_again(columns: Any, x: Any, frame: Frame, polars: Any) -> Any:
-    """Return a polars DataFrame with other numbers (K, n); float columns keep their type."""
-    series = [polars.Series(name, values) for name, values in zip(frame.names, columns, strict=True)]
-    kinds = [x.schema[name] for name in frame.names]
-    return x.with_columns([one.cast(kind) if kind.is_float() and one.dtype.is_float() else one
-                           for one, kind in zip(series, kinds, strict=True)])  # fmt: skip
-
-
-def pyarrow_again(columns: Any, x: Any, frame: Frame, pyarrow: Any) -> Any:
-    """Return a pyarrow Table or RecordBatch with other numbers (K, n); float columns keep their type."""
-    for place, name, values in zip(frame.places, frame.names, columns, strict=True):
-        kind = x.schema.field(place).type
-        kept = pyarrow.types.is_floating(kind) and values.dtype.kind == "f"
-        array = pyarrow.array(values, kind if kept else None)
-        x = x.set_column(place, pyarrow.field(name, array.type), array)
-    return x
-
-
-def duckdb_again(columns: Any, x: Any, frame: Frame, duckdb: Any) -> Any:
-    """Return a DuckDB relation of the class columns (K, n)."""
+    library, columns, float_rows = sys.modules[root], np.ascontiguousarray(rows.T), rows.dtype.kind == "f"
+    if root == "polars":
+        kinds = [x.schema[name] for name in frame.names]
+        return x.with_columns([library.Series(name, values, kind if float_rows and kind.is_float() else None)
+                               for name, values, kind in zip(frame.names, columns, kinds, strict=True)])  # fmt: skip
+    if root == "pyarrow":
+        for place, name, values in zip(frame.places, frame.names, columns, strict=True):
+            kind = x.schema.field(place).type
+            array = library.array(values, kind if float_rows and library.types.is_floating(kind) else None)
+            x = x.set_column(place, library.field(name, array.type), array)
+        return x
+    if root != "duckdb":
+        return rows
     if len(x.columns) > len(frame.names):
         rest = [name for name in x.columns if name not in frame.names]
         fail("correct", "proba", "have no columns beside the classes if it is a DuckDB relation, whose rows may"
              " come in another order each time", listed(rest), remedy="Pass `proba.to_arrow_table()`")  # fmt: skip
     table = type(x.limit(0).to_arrow_table())  # of pyarrow, which DuckDB imports
-    return duckdb.from_arrow(table.from_pydict(dict(zip(frame.names, columns, strict=True))))
+    return library.from_arrow(table.from_pydict(dict(zip(frame.names, columns, strict=True))))
 
 
 def pandas_again(rows: Any, x: Any, frame: Frame) -> Any:

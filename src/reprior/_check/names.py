@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from reprior._check.arrays import as_array
-from reprior._check.errors import counted, fail, listed, spelled
-from reprior._check.frames import frame_of, is_default, named_places, put_back
+from reprior._check.errors import UNNAMED, counted, fail, listed, spelled
+from reprior._check.frames import frame_of, is_default, named_places, number_of, put_back
 from reprior._types import Labels
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what nothing can store: the end of a C string, half a surrogate pair
-# what to do where names meet columns without any, whatever function was called
-UNNAMED = "Name the columns with a DataFrame, or with `classes`, for example in `pipeline`"
 
 
 def names_of(
@@ -33,7 +31,10 @@ def names_of(
         return x, None
     names, values = frame.names, frame.values
     if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 2:
-        refuse_text(values, names, caller, name)
+        for column, cells in zip(names, values.T, strict=True):
+            if texts := [cell for cell in cells.tolist() if isinstance(cell, (str, bytes))]:
+                fail(caller, name, "hold only numbers", f"text, as {texts[0]!r}, in the column {column!r}",
+                     remedy="Remove that column, or convert it to numbers")  # fmt: skip
     if is_default(names) and are_reordered(names, classes):
         fail(caller, name, f"have class names, like the classes {listed(classes or ())}",
              f"0 to {len(names) - 1}, which pandas writes if there are no names",
@@ -51,10 +52,15 @@ def names_of(
 
 def by_name(x: Any, classes: Sequence[str] | None, caller: str, name: str = "proba") -> Any:
     """Return the numbers of rows (n, K), or of one (K,), in the order of `classes` by name where both have names."""
-    values, names = names_of(x, classes, caller, name)
+    return in_columns(*names_of(x, classes, caller, name), classes, caller, name)
+
+
+def in_columns(rows: Any, names: Any, classes: Sequence[str] | None, caller: str, name: str = "proba") -> Any:
+    """Return rows (n, K) whose columns have these names in the order of `classes`; without names, as they are."""
     if names is None or classes is None or [str(label) for label in names] == list(classes):
-        return values
-    return values[..., order_of(names, classes, caller, name)]
+        return rows
+    order = order_of(names, classes, caller, name)
+    return rows.in_order(order) if hasattr(rows, "in_order") else rows[..., order]
 
 
 def like_input(rows: Any, x: Any, classes: Sequence[str] | None) -> Any:
@@ -90,21 +96,9 @@ def values_of(names: Iterable[Any]) -> list[float] | None:
     ([2, 0.5, 1], [1, 0], None)
     """
     texts = [str(name) for name in names]
-    truths = {"False": 0, "True": 1}
-    if truths.keys() == {*texts}:
-        return [truths[text] for text in texts]
-    values = [number_of(text) for text in texts]
+    truths = {*texts} == {"False", "True"}
+    values = [int(text == "True") if truths else number_of(text) for text in texts]
     return None if None in values else values  # type: ignore[return-value]
-
-
-def number_of(text: str) -> float | None:
-    """Return the number that a text says, a whole one exactly; None if it says none."""
-    for kind in () if "_" in text else (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
 
 
 def column_map(classes: Sequence[Any]) -> dict[Any, int]:
@@ -134,8 +128,8 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
 
 def are_reordered(names: Any, classes: Sequence[Any] | None) -> bool:
     """Return whether `classes` are called by the same numbers as columns, but not in ascending order."""
-    labels = None if classes is None else values_of(classes)
-    return labels is not None and labels != sorted(labels) and set(labels) == set(names)
+    labels = values_of(classes or ()) or []
+    return labels != sorted(labels) and set(labels) == set(names)
 
 
 def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
@@ -150,14 +144,12 @@ def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: st
 
 def difference(names: Sequence[str], wanted: Sequence[str]) -> str:
     """Return a short phrase for what a set of class names lacks, and has besides, of those wanted."""
-    there, asked = Counter(names), {*wanted}
-    twice = [c for c, times in there.items() if times > 1]
-    lacks, more = [c for c in wanted if c not in there], [c for c in names if c not in asked]
-    phrases = [
-        say.format(listed(some, 5))
-        for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice))
-        if some
-    ]
+    there = Counter(names)
+    parts = {
+        "without {}": [c for c in wanted if c not in there], "with {} besides": [c for c in names if c not in wanted],
+        "with {} twice": [c for c, times in there.items() if times > 1],
+    }  # fmt: skip
+    phrases = [say.format(listed(some, 5)) for say, some in parts.items() if some]
     return f"{counted(len(names), 'class', 'classes')}, " + " and ".join(phrases)
 
 
@@ -184,15 +176,6 @@ def in_order(
              f"{names[0]} first", remedy=f"{UNNAMED}. Or sort it by name, if the columns are sorted. Or pass the"
              " numbers without names, in the order of the columns")  # fmt: skip
     return array, tuple(map(str, names))
-
-
-def refuse_text(values: Any, names: Any, caller: str, name: str) -> None:
-    """Refuse the first column of a DataFrame (n, K) that holds text, by its name."""
-    for column, cells in zip(names, values.T, strict=True):
-        text = next((cell for cell in cells.tolist() if isinstance(cell, (str, bytes))), None)
-        if text is not None:
-            fail(caller, name, "hold only numbers", f"text, as {text!r}, in the column {column!r}",
-                 remedy="Remove that column, or convert it to numbers")  # fmt: skip
 
 
 def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, caller: str) -> tuple[str, ...] | None:

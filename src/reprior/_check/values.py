@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from reprior._check.arrays import as_array
 from reprior._check.errors import fail, perhaps, refuse_where
 from reprior._check.names import check_classes, in_order
 from reprior._types import Source, Vector
@@ -77,7 +78,16 @@ def check_prior(
     classes: Sequence[str] | None = None,
 ) -> Vector:  # fmt: skip
     """Return counts or a prior (K,) as a prior in the order of `classes`; `like` names what has `n_classes` too."""
-    array = in_order(x, caller, name, classes)[0].astype(np.float64)
+    array = in_order(x, caller, name, classes)[0]
+    prior = as_prior(array, caller, name, allow_zero=allow_zero)
+    if n_classes is not None and len(prior) != n_classes:
+        fail(caller, name, f"have {n_classes} classes" + (like and f" like {like}"), len(prior))
+    return prior
+
+
+def as_prior(x: np.ndarray[Any, Any], caller: str, name: str, *, allow_zero: bool = False) -> Vector:
+    """Return an array of counts or shares (K,), in the order of the classes, as a prior."""
+    array = x.astype(np.float64)
     if array.ndim != 1 or array.size < 2:
         fail(caller, name, "be a vector of at least two class counts or probabilities", f"shape {array.shape}")
     least, most, class_at = array.min(), array.max(), "class {}".format
@@ -91,8 +101,6 @@ def check_prior(
             refuse_where(tiny, caller, name, "be positive for every class", array, place=class_at, remedy=remedy)
         if not array.any():
             fail(caller, name, "have a positive sum", 0.0)
-    if n_classes is not None and len(array) != n_classes:
-        fail(caller, name, f"have {n_classes} classes" + (like and f" like {like}"), len(array))
     if most <= 1 and abs(array.sum() - 1) < 1e-14:
         return array  # bit for bit what was given
     array = array / most
@@ -102,7 +110,7 @@ def check_prior(
 def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -> Source:
     """Return a `Source` from one, or from class counts or a prior; `names` (K,) are what the rows call the classes."""
     if isinstance(source, Source):
-        prior = check_prior(source.prior, caller, "source.prior")
+        prior = as_prior(as_array(source.prior, caller, "source.prior"), caller, "source.prior")
         called = check_classes(source.classes, None if names is None else tuple(names), len(prior), caller)
         return replace(source, prior=prior, classes=called)
     if isinstance(getattr(source, "source", None), Source):
@@ -114,5 +122,5 @@ def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -
              remedy="Pass its `source`" + raw * hasattr(source, "calibrate"))  # fmt: skip
     labels = None if names is None else [str(label) for label in names]
     numbers, classes = in_order(source, caller, "source", labels)
-    prior = check_prior(numbers, caller, "source")
+    prior = as_prior(numbers, caller, "source")
     return Source(prior, classes=check_classes(classes, None, len(prior), caller))

@@ -245,19 +245,19 @@ def cramer_rao_online(
     if label is not None:
         (y,) = check_labels([label], "cramer_rao_online", "label", 1, len(shares))
         delta = np.eye(len(shares))[y]
-    observed = (1 - weight) * delta + weight * check_prior(
-        mean_posterior, "cramer_rao_online", "mean_posterior", allow_zero=True
-    )
+    mean = check_prior(mean_posterior, "cramer_rao_online", "mean_posterior", allow_zero=True)
+    observed = (1 - weight) * delta + weight * mean
     return _bound(shares, observed, alpha, "cramer_rao_online", "mean_posterior")  # eq. 34
 
 
 def _bound(prior: Any, counts: Any, alpha: Any, caller: str, name: str) -> DiagonalMinusRankOne:
     shares = check_prior(prior, caller, "prior")
-    observed, more = (as_array(x, caller, n).astype(np.float64) for x, n in ((counts, name), (alpha, "alpha")))
-    for x, n in ((observed, name), (more, "alpha")):
+    mass = np.full(shares.shape, -1.0)
+    for what, value in ((name, counts), ("alpha", alpha)):
+        x = as_array(value, caller, what).astype(np.float64)
         if x.shape not in ((), shares.shape) or not np.isfinite(x).all():
-            fail(caller, n, f"be a finite number or ({len(shares)},) finite numbers", f"shape {x.shape}")
-    mass = np.broadcast_to(more - 1 + observed, shares.shape)
+            fail(caller, what, f"be a finite number or ({len(shares)},) finite numbers", f"shape {x.shape}")
+        mass += x
     if not (mass > 0).all():
         fail(caller, name, "leave every class a positive α − 1 + count, or there is no bound", float(mass.min()),
              place=f"class {int(mass.argmin())}", count=int((mass <= 0).sum()))  # fmt: skip
@@ -282,10 +282,8 @@ def _motion(
     """Return π (K,), and π′ − π (K,); without a label the posterior replaces its vector (K,)."""
     pi = check_prior(prior, caller, "prior", allow_zero=True)
     weight = check_number(gamma, caller, "gamma", low=0, high=1)
-    r = check_prior(posterior, caller, "posterior", allow_zero=True)
-    d = r if label is None else check_prior(label, caller, "label", allow_zero=True)
-    if r.shape != pi.shape or d.shape != pi.shape:
-        fail(caller, "posterior, label", f"have {len(pi)} classes like `prior`", f"{len(r)}, {len(d)}")
+    r, d = (check_prior(posterior if x is None else x, caller, name, allow_zero=True, n_classes=len(pi), like="`prior`")
+            for x, name in ((posterior, "posterior"), (label, "label")))  # fmt: skip
     bottom = _denominator(c_hat, len(pi), variant, caller)
     s = (1 - weight) * d + weight * r  # eq. 24
     # eq. 37, where π(γB − γM + γ) + (1−γ)δ is S with M = 1

@@ -61,8 +61,6 @@ class Comparison(tuple[Compared, ...]):
         lines.append(f"Distance: total variation from {first} (0: the same prior, 1: no class in common).")
         return "\n".join(lines)
 
-    __str__ = __repr__
-
 
 def compare(
     source: Any, proba: Any, methods: Sequence[str | Method] | None = None, *, true: Any = None,

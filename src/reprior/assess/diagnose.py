@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reprior._check import check_number, fail
-from reprior._types import Checks, Matrix, Source, Vector
+from reprior._types import Checks, Labels, Matrix, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.labels import look_at_labels, scaled_chi_square_p
 from reprior.assess.sentences import sentences
@@ -19,11 +19,11 @@ from reprior.model.classifier_error import measure_error
 from reprior.model.ebls import ebls
 from reprior.model.interval import posterior_of
 from reprior.model.settings import DEFAULT, Settings
-from reprior.rows.blocks import ArrayBlocks, Blocks, as_listed, check_inputs, map_numbered, top_k_in
+from reprior.rows.blocks import Blocks, as_listed, check_inputs, map_numbered, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
-from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, e_step, every_nth
+from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, every_nth
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, unless these are fewer samples
@@ -197,10 +197,10 @@ def look(target: Blocks, n: float) -> Look:
     """Return what the tests need of a target of `n` samples, in one pass."""
     k = target.n_classes
     at_most = min(ENOUGH_ROWS * max(1000, k), max(MAX_NUMBERS // k, MIN_ROWS))
-    stride, ones = max(1, -(-int(n) // at_most)), np.ones(k)
+    stride = max(1, -(-int(n) // at_most))
 
     def of_block(first: int, block: Matrix) -> tuple[Look, ...]:
-        counts = e_step(ArrayBlocks(block), ones).counts if len(block) else np.zeros(k)
+        counts = np.asarray(block.T, np.float64) @ (1 / block.sum(axis=1, dtype=np.float64))  # rows sum to about 1
         return (Look(np.array(every_nth(stride, first, block), np.float64), counts),)
 
     samples, counts = zip(*map_numbered(target, of_block), strict=True)
@@ -240,17 +240,15 @@ def checks(
     shift_p = shift_p_value(looked.counts, looked.sample, source)
     if by_labels < 1:
         shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
-    if evidence is None:
+    if evidence is None or source.heldout is None:
         return Checks(shift_p, None, None, 1.0, conflict)
     share = evidence.share(settings)
-    trained = share < 0.5 and by_heart(source, looked.sample, estimate.weights)
+    trained = share < 0.5 and by_heart(*source.heldout, looked.sample, estimate.weights)
     return Checks(shift_p, evidence.log_evidence, share, evidence.amplification, conflict, trained)
 
 
-def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
+def by_heart(rows: Matrix, y: Labels, sample: Matrix, weights: Vector) -> bool:
     """Return whether held-out samples look like training samples: nearly all right, and surer than `sample` (m, K)."""
-    assert source.heldout is not None
-    rows, y = source.heldout
     corrected = correct_rows(sample, weights)
     wrong, smaller = np.mean(rows.argmax(axis=1) != y), 1 - np.bincount(y).max() / len(y)
     return bool(wrong < (1 - ALL_RIGHT) * smaller and corrected.max(axis=1).mean() < rows.max(axis=1).mean())

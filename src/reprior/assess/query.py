@@ -41,14 +41,7 @@ DIAGONAL_CLASSES = 1024  # classes from which on matrix products take too long, 
 MAX_LOG_VARIANCE = 1.0  # largest variance of a log share; a class that may be absent has a larger one
 
 
-class Chosen(NamedTuple):
-    """Row numbers (n,) in increasing order, and their weights (n,)."""
-
-    rows: Labels
-    weights: Vector
-
-
-class Query(Chosen):
+class Query(NamedTuple("Pair", [("rows", Labels), ("weights", Vector)])):
     """Samples to label: `rows` (n,), their row numbers in increasing order, and `weights` (n,).
 
     Pass the weights to `estimate` as `label_weights`, at these rows. Samples that were chosen more often than at random
@@ -155,8 +148,7 @@ def label_values(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -
         return ((first, LabelValues(often, resp.argmax(axis=1), resp.max(axis=1))),)
 
     parts = sorted(map_numbered(target, of_block), key=lambda part: part[0])
-    often, likely, sure = (np.concatenate([part[i] for _, part in parts]) for i in range(3))
-    return LabelValues(often, likely, sure)
+    return LabelValues(*map(np.concatenate, zip(*(part for _, part in parts), strict=True)))
 
 
 def design_values(rows: Matrix, precision: Matrix, prior: Vector, n: float) -> list[Matrix]:
@@ -202,8 +194,7 @@ def precision(target: Blocks, n_rows: int, estimate: PriorEstimate, prior: Vecto
 def inclusion(size: Vector, n: float) -> Vector:
     """Return probabilities (N,) with the sum n, in proportion to `size` (N,) but at most 1."""
     size = np.maximum(size, 1e-12 * max(float(size.max()), 1e-300))
-    chance = np.zeros(len(size))
-    sure = np.zeros(len(size), bool)
+    chance, sure = np.zeros(len(size)), np.zeros(len(size), bool)
     while True:
         left = ~sure
         chance[left] = (n - sure.sum()) * size[left] / size[left].sum()

@@ -53,15 +53,14 @@ def about_shift(diagnosis: Diagnosis) -> list[Sentence]:
 
 def about_classes(diagnosis: Diagnosis) -> list[Sentence]:
     """Return which classes are hard to distinguish."""
-    lines, value = [], diagnosis.smallest_singular_value
-    if diagnosis.confused:
-        pairs = "; ".join(f"{a} and {b}" for a, b, _ in diagnosis.confused[:3])
-        lines.append(f"The classifier hardly distinguishes these classes: {pairs}. Their shares are less certain than"
-                     " their sum.")  # fmt: skip
+    pairs, value = "; ".join(f"{a} and {b}" for a, b, _ in diagnosis.confused[:3]), diagnosis.smallest_singular_value
+    confused = (f"The classifier hardly distinguishes these classes: {pairs}. Their shares are less certain than their"
+                " sum.")  # fmt: skip
+    found = [Sentence(confused, False)] * bool(pairs)
     if value is not None and value < NEARLY_SINGULAR:
-        lines.append(f"The confusion matrix is nearly singular (smallest singular value {value:.2g}). Avoid bbse and"
-                     " rlls.")  # fmt: skip
-    return [Sentence(line, False) for line in lines]
+        found.append(Sentence(f"The confusion matrix is nearly singular (smallest singular value {value:.2g}). Avoid"
+                              " bbse and rlls.", False))  # fmt: skip
+    return found
 
 
 def about_confidence(diagnosis: Diagnosis) -> list[Sentence]:

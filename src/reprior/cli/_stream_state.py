@@ -25,7 +25,7 @@ from reprior._labels import check_some_labels
 from reprior._types import Matrix, Source, Vector
 from reprior.cli._shell import keep_apart
 from reprior.estimates.show import applied
-from reprior.io.labels import FOR_FILES, as_labels
+from reprior.io.labels import as_labels
 from reprior.io.records import Form, form_from_json
 from reprior.online.acting import STOPPED, ActsEvent, acts_event, without_warning
 from reprior.state import decode, encode, is_special, refuse, take, write_atomically
@@ -126,7 +126,6 @@ class LateLabels:
             label = as_labels([value], source.classes)
             (self.columns[key],) = check_some_labels(
                 label, "stream", 1, len(source.prior), source.classes, "--label", place=lambda _: f"row {number}",
-                remedy=FOR_FILES,
             )  # fmt: skip
         return self.columns[key]
 

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_flag, check_level, fail, like_input
+from reprior._check import check_choice, check_flag, check_level, check_proba, fail, like_input
 from reprior._labels import check_label
-from reprior._types import Acts, Checks, Interval, Matrix, Source, Spread, Status, Vector, comparable
+from reprior._types import Acts, Checks, Comparable, Interval, Matrix, Source, Status, Vector
 from reprior.estimates import sets, show
 from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import Blocks, by_name, check_top_k, is_top_k, numbered, top_k_in
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct_proba, correct_top_k, refuse_listed
+from reprior.rows.correction import correct_rows, correct_top_k, refuse_listed
 
 if TYPE_CHECKING:
-    from reprior.model.interval import Posterior
+    from reprior.batch.driver import ModelSpread
+    from reprior.model.interval import Posterior, PosteriorSpread
 
 OF = ("shares", "prior")
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PriorEstimate(show.Plotted):
+class PriorEstimate(Comparable, show.Displayed):
     """Estimates for target samples: `shares`, `prior` and `weights`, with intervals and tests.
 
     `shares` answers "what share of these samples is of each class?", `prior` "what is the class prior of the population
@@ -54,7 +54,7 @@ class PriorEstimate(show.Plotted):
         The samples as the method used them. `detach` drops them.
     calibrator : Calibrator, optional
         Calibrator of the pipeline. `correct` applies it.
-    spread : Spread, optional
+    spread : PosteriorSpread or ModelSpread, optional
         Uncertainty of the estimate; `interval` uses it.
     checks : Checks, optional
         Results of the tests for shift and for label shift.
@@ -90,7 +90,7 @@ class PriorEstimate(show.Plotted):
     source: Source
     target: Blocks | None = field(default=None, compare=False)
     calibrator: Calibrator | None = None
-    spread: Spread | None = field(default=None, compare=False)
+    spread: ModelSpread | PosteriorSpread | None = field(default=None, compare=False)
     checks: Checks | None = None
     on_reject: str = "ignore"
     alpha: Vector | None = None
@@ -98,11 +98,6 @@ class PriorEstimate(show.Plotted):
     scores: sets.Scores | None = field(default=None, compare=False)
     n_labels: int = 0
     acts: Acts | None = None
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """Class names in the order of the columns; None if they are not known."""
-        return self.source.classes
 
     def correct(self, proba: Any) -> Matrix:
         """Return probabilities (n, K) corrected to the estimated prior: multiplied by `weights` and normalised (eq. 8).
@@ -120,12 +115,12 @@ class PriorEstimate(show.Plotted):
     def _correct(self, proba: Any, caller: str) -> Matrix:
         if is_top_k(proba):
             return self._correct_top_k(proba, caller)
-        rows = by_name(proba, self.classes, caller)
+        rows = by_name(proba, self.source.classes, caller)
         if self.calibrator is None:
-            fixed = correct_proba(rows, self.weights, caller)
+            fixed = correct_rows(check_proba(rows, caller, "proba", len(self.weights)), self.weights)
         else:
             fixed = self.calibrator.reweighted(self.weights)(rows, caller=caller)
-        return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
+        return like_input(fixed, proba, self.source.classes)  # type: ignore[no-any-return]
 
     def _correct_top_k(self, proba: Any, caller: str) -> Matrix:
         (indices, values), prior = proba, self.weights * self.source.prior
@@ -164,7 +159,7 @@ class PriorEstimate(show.Plotted):
         if len(self.weights) != 2:
             fail("threshold", "estimate", "have two classes, because one threshold cannot decide between more",
                  f"{len(self.weights)} classes", remedy="Correct the samples instead")  # fmt: skip
-        own = check_label(label, "threshold", 2, self.classes)
+        own = check_label(label, "threshold", 2, self.source.classes)
         wanted = check_level(at, "threshold", "at")
         log_odds = np.log(wanted / (1 - wanted)) - np.log(self.weights[own] / self.weights[1 - own])
         if self.calibrator is not None:  # its classes are centred, so that both scales act on half of the log-odds
@@ -185,7 +180,7 @@ class PriorEstimate(show.Plotted):
         check_choice(of, "interval", "of", OF)
         return self._spread().at(check_level(level, "interval"), of)
 
-    def _spread(self) -> Spread:
+    def _spread(self) -> ModelSpread | PosteriorSpread:
         if self.spread is None:
             fail("interval", "estimate", "come from a method that measures its uncertainty", "none",
                  remedy="Call the method with `reprior.estimate`, which adds intervals")  # fmt: skip
@@ -207,26 +202,16 @@ class PriorEstimate(show.Plotted):
         """
         check_flag(by_class, "prediction_sets", "by_class")
         cutoffs = sets.scores(self).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
-        rows = by_name(proba, self.classes, "prediction_sets")
+        rows = by_name(proba, self.source.classes, "prediction_sets")
         report_rejected(self)
         inside = self._correct(rows, "prediction_sets") >= (1 - sets.TIED) * cutoffs
-        return like_input(np.asarray(inside), proba, self.classes)
+        return like_input(np.asarray(inside), proba, self.source.classes)
 
     def detach(self) -> PriorEstimate:
         """Return the estimate without its samples: small, and still with intervals and prediction sets."""
         scores = self.scores if self.source.heldout is None else sets.scores(self)
         source = replace(self.source, heldout=None)
         return replace(self, target=None, source=source, spread=self._spread().without_rows(), scores=scores)
-
-    def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame: one row per class, with source prior, target shares and interval.
-
-        Parameters
-        ----------
-        level : float or None
-            Coverage probability of the intervals; None leaves them out.
-        """
-        return show.estimate_frame(self, level)
 
     def to_dict(self, level: float | None = 0.95) -> dict[str, Any]:
         """Return the estimate as plain lists, numbers and text, ready for JSON.
@@ -254,10 +239,3 @@ class PriorEstimate(show.Plotted):
     def notes(self) -> list[str]:
         """Sentences about the estimate: its tests, missing held-out samples, and what its interval includes."""
         return show.notes(self)
-
-    def __repr__(self) -> str:
-        return show.brief(self)
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show."""
-        return show.estimate_shown(self).html

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from reprior._check import check_choice, check_level, check_proba, counted, fail, like_input, listed, missing, percent
 from reprior._labels import same_rows
-from reprior._types import Interval, Matrix, Source, Status, Vector, comparable
+from reprior._types import Comparable, Interval, Matrix, Source, Status, Vector
 from reprior.estimates import show
 from reprior.estimates.estimate import OF, PriorEstimate
 from reprior.estimates.verdict import report_rejected
-from reprior.rows.blocks import Blocks, as_stored, by_name
+from reprior.rows.blocks import Blocks, by_name
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.grouped import factorize, plain
@@ -29,9 +29,8 @@ ALIKE = 0.015  # standard deviation of a share of 10 % between groups up to whic
 MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Population:
+class Population(Comparable):
     """What groups have in common.
 
     Parameters
@@ -84,9 +83,8 @@ class Population:
         return " ".join(self.sentences())
 
 
-@comparable
 @dataclass(frozen=True, eq=False, repr=False)
-class Groups:
+class Groups(Comparable):
     """Estimates of many groups; `groups[key]` is the `PriorEstimate` of one group.
 
     Parameters
@@ -151,10 +149,9 @@ class Groups:
             checked = {"checks": checks, "on_reject": whole.on_reject, "acts": whole.acts}
         target, spread = self.rows_of(g), self.spread.of_group(g)
         return PriorEstimate(
-            self.prior[g], self.weights[g], status=status, n_iter=0, n=int(self.n[g]),
-            log_likelihood=float(self.log_likelihood[g]), source=self.source, target=target,
-            calibrator=self.calibrator, spread=spread, shares=self.shares[g], n_labels=getattr(target, "n_labels", 0),
-            posterior=spread.posterior, **checked,
+            self.prior[g], self.weights[g], self.shares[g], status, 0, int(self.n[g]), float(self.log_likelihood[g]),
+            self.source, target, self.calibrator, spread, posterior=spread.posterior,
+            n_labels=getattr(target, "n_labels", 0), **checked,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Hashable]:
@@ -189,7 +186,7 @@ class Groups:
             rows = self.calibrator(rows, caller="Groups.correct")
         if len(codes) != len(rows):
             fail("Groups.correct", "keys", f"name the group of each of the {len(rows)} rows", f"{len(codes)} keys")
-        corrected = correct_rows(as_stored(rows), self.weights[position[codes]]).astype(rows.dtype, copy=False)
+        corrected = correct_rows(rows, self.weights[position[codes]])
         return like_input(corrected, proba, self.source.classes)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
@@ -209,7 +206,7 @@ class Groups:
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame: under each group's key, its `PriorEstimate.to_frame(level)`."""
-        frames = {key: show.estimate_frame(self[key], level) for key in self}
+        frames = {key: self[key].to_frame(level) for key in self}
         return show.pandas().concat(frames, names=["group"])
 
     def plot(self, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
@@ -232,13 +229,10 @@ class Groups:
         else:
             fail("Groups.plot", "label", "be one of the classes", repr(label),
                  remedy=f"The classes are {listed(called)}")  # fmt: skip
-        keys = key_texts(self)
-        order, interval = np.argsort(-self.n, kind="stable")[: top or None], self.interval()
-        return show.drawn(
-            [keys[g] for g in order], np.full(len(order), self.source.prior[k]), self.shares[order, k],
-            Interval(interval.lower[order, k], interval.upper[order, k], level=interval.level, note=interval.note), ax,
-            [f"Share of {show.cut(called[k])} in each group", "Groups sorted by their number of rows"],
-        )  # fmt: skip
+        order, both = np.argsort(-self.n, kind="stable")[: top or None], self.interval()
+        title = [f"Share of {show.cut(called[k])} in each group", "Groups sorted by their number of rows"]
+        source, interval = np.full(len(self), self.source.prior[k]), Interval(*(end[:, k] for end in both))
+        return show.drawn(order, key_texts(self), source, self.shares[:, k], interval, ax, title)
 
     def __repr__(self) -> str:
         return groups_text(self)
@@ -265,8 +259,7 @@ def groups_text(
 
 def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
     """Return a table of the largest groups with the largest change in each, and the number of groups left out."""
-    order = sorted(range(len(groups)), key=lambda g: -groups.n[g])
-    shown = order[: top or None]
+    shown = np.argsort(-groups.n, kind="stable")[: top or None].tolist()
     rows = [["group", "rows", "largest change", "source", "target"]]
     rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
     called = key_texts(groups)
@@ -278,7 +271,7 @@ def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[lis
         if level is not None:
             interval = estimate.interval(level)
             rows[-1].append(f"{show.share(interval.lower[k])} … {show.share(interval.upper[k])}")
-    return rows, len(order) - len(shown)
+    return rows, len(groups) - len(shown)
 
 
 def key_texts(groups: Groups) -> list[str]:

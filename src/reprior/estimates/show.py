@@ -43,7 +43,7 @@ def first_answer(estimate: PriorEstimate | Stream) -> Vector:
 def movers(estimate: PriorEstimate | Stream) -> list[int]:
     """Return the classes, those whose share moved most first; equal ones in their own order."""
     moved = np.abs(first_answer(estimate) - estimate.source.prior).round(12)  # what two classes exchange is equal
-    return [int(k) for k in np.argsort(-moved, kind="stable")]
+    return list(map(int, np.argsort(-moved, kind="stable")))
 
 
 def share(x: float | None) -> str:
@@ -78,11 +78,11 @@ def verdicts(estimate: PriorEstimate) -> list[str]:
 def few(source: Source) -> list[str]:
     """Return a sentence about few held-out samples, if the classifier error is unknown or a shift may go unnoticed."""
     held, k = 0 if source.counts is None else int(source.counts.sum()), len(source.prior)
-    if FEW_FOR_BIASES <= held < min(FEW_A_CLASS * k, FEW_IN_ALL):
+    if held == 0 or held >= max(FEW_FOR_BIASES, min(FEW_A_CLASS * k, FEW_IN_ALL)):
+        return []
+    if held >= FEW_FOR_BIASES:
         return [f"A large shift may go unnoticed: there are only {held} held-out samples for {k:,} classes. Hold out"
                 " ten per class if you can."]  # fmt: skip
-    if not 0 < held < FEW_FOR_BIASES:
-        return []
     return [f"The classifier's error is unknown: there {'is' if held == 1 else 'are'} only"
             f" {counted(held, 'held-out sample')}. Hold out 300 if you can."]  # fmt: skip
 
@@ -178,7 +178,7 @@ class Shown(NamedTuple):
 def notes(estimate: PriorEstimate) -> list[str]:
     """Return all that there is to know about an estimate, in sentences: its tests, held-out samples and interval."""
     checks = [] if estimate.checks is None else judged(estimate.checks, estimate.n - estimate.n_labels)
-    note = known_interval(estimate, 0.95)[1] if is_cheap(estimate) else ""
+    note = known_interval(estimate, 0.95 if is_cheap(estimate) else None)[1]
     status = "" if estimate.status.normal else estimate.status.value
     lines = [*checks, *few(estimate.source), *unseen(estimate.source, named=len(estimate.prior)), status, note]
     return [line for line in lines if line]
@@ -198,19 +198,17 @@ def estimate_shown(
     estimate: PriorEstimate, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = ""
 ) -> Shown:
     """Return the largest movers; `top` 0 lists all. Without a `head` an interval that would take long is left out."""
-    interval, note = None, ""
-    if level is not None and (head or is_cheap(estimate)):
-        interval, note = known_interval(estimate, level)
-    head = head or (
-        f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'sample')}"
-        + (f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else "")
-    )
+    interval, note = known_interval(estimate, level if head or is_cheap(estimate) else None)
+    labelled = f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else ""
+    head = head or f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'sample')}{labelled}"
     rows, rest = table(estimate, interval, top)
     return Shown([head, *verdicts(estimate)], rows, [*rest, *endings(estimate.status, note)])
 
 
-def known_interval(estimate: PriorEstimate | Stream, level: float) -> tuple[Interval | None, str]:
-    """Return the interval and its note; if the method has none, None and a sentence about it."""
+def known_interval(estimate: PriorEstimate | Stream, level: float | None) -> tuple[Interval | None, str]:
+    """Return the interval and its note; if the method has none, None and a sentence about it; nothing without level."""
+    if level is None:
+        return None, ""
     try:
         interval = estimate.interval(level)
     except InputError as error:
@@ -243,33 +241,16 @@ def stream_shown(stream: Stream) -> Shown:
 
 def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> tuple[list[list[str]], list[str]]:
     """Return the rows of the table, and a line about the classes that it leaves out, if there are any."""
-    called, order, now = estimate.source.called, movers(estimate), first_answer(estimate)
-    of_samples = is_batch(estimate)
-    shown = order[: top or None]
+    source, order, now, of_samples = estimate.source, movers(estimate), first_answer(estimate), is_batch(estimate)
     band = [f"{100 * interval.level:g} % interval"] if interval is not None else []
     rows = [["class", "source", "shares" if of_samples else "prior", *band, *["prior"] * of_samples, "change"]]
-    for k in shown:
-        before, after = float(estimate.source.prior[k]), float(now[k])
+    for k in order[: top or None]:
         ends = [f"{share(interval.lower[k])} … {share(interval.upper[k])}"] if interval is not None else []
-        population = [share(float(estimate.prior[k]))] * of_samples
-        rows.append([cut(called[k]), share(before), share(after), *ends, *population, times(before, after)])
-    rest = len(order) - len(shown)
+        population = [share(estimate.prior[k])] * of_samples
+        change = times(source.prior[k], now[k])
+        rows.append([cut(source.called[k]), share(source.prior[k]), share(now[k]), *ends, *population, change])
+    rest = len(order) + 1 - len(rows)
     return rows, [f"… and {counted(rest, 'class', 'classes')} with smaller changes"] if rest else []
-
-
-def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95) -> Any:
-    """Return an estimate, or a stream's, as a pandas DataFrame, one row a class in the classes' order."""
-    pd, columns = pandas(), {"source": estimate.source.prior}
-    if is_batch(estimate):
-        columns["shares"] = estimate.shares
-    columns |= {"prior": estimate.prior, "weight": estimate.weights}
-    if level is not None:
-        interval = estimate.interval(level)
-        columns |= {"lower": interval.lower, "upper": interval.upper}
-    frame = pd.DataFrame(columns, index=pd.Index(estimate.source.called, name="class"))
-    if not is_batch(estimate) and estimate.acts is not None:
-        frame["acts_share"], frame.attrs["acts"] = estimate.acts.share, applied(estimate.acts)
-    return frame
 
 
 def pandas() -> Any:
@@ -281,10 +262,36 @@ def pandas() -> Any:
     return pd
 
 
-class Plotted:
-    """What has a source, shares or a prior, and an interval, and so can be plotted."""
+class Displayed:
+    """How an estimate or a stream looks, as text, in a notebook, as a data frame and as a picture."""
 
     __slots__ = ()
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names in the order of the columns; None if they are not known."""
+        return cast("PriorEstimate | Stream", self).source.classes
+
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame: one row per class, with source prior, target shares or prior, and interval.
+
+        For a stream, the column `acts_share` has the share of the correction that is applied, and `frame.attrs["acts"]`
+        the reason.
+
+        Parameters
+        ----------
+        level : float or None
+            Coverage probability of the intervals; None leaves them out.
+        """
+        estimate, pd = cast("PriorEstimate | Stream", self), pandas()
+        columns = {"source": estimate.source.prior} | ({"shares": estimate.shares} if is_batch(estimate) else {})
+        columns |= {"prior": estimate.prior, "weight": estimate.weights}
+        if level is not None:
+            columns |= zip(("lower", "upper"), estimate.interval(level), strict=True)
+        frame = pd.DataFrame(columns, index=pd.Index(estimate.source.called, name="class"))
+        if not is_batch(estimate) and estimate.acts is not None:
+            frame["acts_share"], frame.attrs["acts"] = estimate.acts.share, applied(estimate.acts)
+        return frame
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
         """Plot the classes whose share changed most, with intervals; return the matplotlib axes.
@@ -298,33 +305,40 @@ class Plotted:
         """
         estimate = cast("PriorEstimate | Stream", self)
         first = verdicts(estimate) if is_batch(estimate) else unseen(estimate.source)
-        order, called, interval = movers(estimate)[: top or None], estimate.source.called, estimate.interval()
-        return drawn(
-            [called[k] for k in order], estimate.source.prior[order], first_answer(estimate)[order],
-            Interval(interval.lower[order], interval.upper[order], level=interval.level, note=interval.note), ax,
-            [*first, "Classes sorted by how far the share moved"],
-        )  # fmt: skip
+        title = [*first, "Classes sorted by how far the share moved"]
+        source, shown = estimate.source, movers(estimate)[: top or None]
+        return drawn(shown, source.called, source.prior, first_answer(estimate), estimate.interval(), ax, title)
+
+    def __repr__(self) -> str:
+        estimate = cast("PriorEstimate | Stream", self)
+        return brief(estimate) if is_batch(estimate) else stream_shown(cast("Stream", self)).text
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        estimate = cast("PriorEstimate | Stream", self)
+        return (estimate_shown(estimate) if is_batch(estimate) else stream_shown(cast("Stream", self))).html
 
 
 def drawn(
-    called: Sequence[str], source: Vector, target: Vector, interval: Interval, ax: Any, title: Sequence[str]
+    order: Any, called: Sequence[str], source: Vector, target: Vector, interval: Interval, ax: Any, title: Sequence[str]
 ) -> Any:
-    """Draw shares with their intervals below each other, each with what it is called; return the matplotlib axes."""
+    """Draw shares with their intervals below each other, in this order, with names; return the matplotlib axes."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError("A picture needs matplotlib: pip install matplotlib") from error
     size = pyplot.rcParams["font.size"] / 10  # some libraries set large letters for everybody
-    shape = 9 * size, (2 + 0.28 * len(called)) * size
+    shape = 9 * size, (2 + 0.28 * len(order)) * size
     axes = pyplot.subplots(figsize=shape, layout="constrained")[1] if ax is None else ax
-    y, (low, high) = np.arange(len(called))[::-1], interval
-    axes.hlines(y, 100 * low, 100 * high, color="#bfe0ee", lw=7, label=f"{100 * interval.level:g} % interval")
-    axes.plot(100 * target, y, "o", color="#0b6e99", label="target")
-    axes.plot(100 * source, y, "o", mfc="none", mec="#333333", label="source")  # hollow, above: both show if they meet
-    axes.set(yticks=y, yticklabels=[cut(name).replace("$", r"\$") for name in called], xlabel="share of the samples, %")
+    y, names = np.arange(len(order))[::-1], [cut(called[k]).replace("$", r"\$") for k in order]
+    low, high, target, source = (100 * x[order] for x in (*interval, target, source))
+    axes.hlines(y, low, high, color="#bfe0ee", lw=7, label=f"{100 * interval.level:g} % interval")
+    axes.plot(target, y, "o", color="#0b6e99", label="target")
+    axes.plot(source, y, "o", mfc="none", mec="#333333", label="source")  # hollow, above: both show if they meet
+    axes.set(yticks=y, yticklabels=names, xlabel="share of the samples, %")
     axes.set_title("\n".join(title).replace("$", r"\$"), loc="left", fontsize=9, wrap=True)
     axes.set_xlim(left=0)
-    axes.set_ylim(-0.6, len(called) - 0.4)
+    axes.set_ylim(-0.6, len(order) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return axes

@@ -351,5 +351,5 @@ def check_block(part: Part, choice: Choice, first: int, total: int, at: int, blo
     if fault := row_fault(block):
         row = at + fault.row
         place = f"row {total + row} of all, row {first + row} of this file (the first is row 0)"
-        remedy = left_aside(fault, part.n_classes, part.unused) or fault.shell + columns_hint(fault.rule, part, choice)
+        remedy = left_aside(fault, part.n_classes, part.unused) or fault.remedy + columns_hint(fault.rule, part, choice)
         fail(choice.caller, part.name, fault.rule, fault.value, place=place, remedy=remedy)

@@ -20,7 +20,6 @@ from reprior._types import Labels, Source, Vector
 from reprior.io.table import Table, readable
 
 ROW = "row"  # what names rows where no column does
-FOR_FILES = "Count labels from 0, write names of classes, or name the columns with `--classes FILE`"
 FIELDS = ("chance", "weight", "label")  # beside the column that names rows
 
 
@@ -77,7 +76,7 @@ def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
 def label_columns(labels: Any, table: Table, path: Path, n: int, classes: Sequence[str] | None) -> Labels:
     """Return the labels of all `n` rows of a file as column indices; a label of no class is refused by its row."""
     return check_labels(labels, table.choice.caller, column_in(path, table.parts[0].label), n, table.n_classes, classes,
-                        place=row_in_file, remedy=FOR_FILES)  # fmt: skip
+                        place=row_in_file)  # fmt: skip
 
 
 def checked_labels(
@@ -85,8 +84,7 @@ def checked_labels(
 ) -> Any:
     """Return labels of some rows of a file as they were meant; one that is of no class is refused by its `place`."""
     labels = as_labels(values, source.classes)
-    check_some_labels(labels, caller, len(labels), len(source.prior), source.classes, name, place=place,
-                      remedy=FOR_FILES)  # fmt: skip
+    check_some_labels(labels, caller, len(labels), len(source.prior), source.classes, name, place=place)
     return labels
 
 

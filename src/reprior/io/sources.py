@@ -16,7 +16,7 @@ from reprior._check.frames import class_places
 from reprior._labels import check_labels, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import check_commas, open_kind, open_table, opener_of, prepare, read_text, refuse_probabilities
-from reprior.io.labels import FOR_FILES, as_labels, column_in, label_columns, row_in_file
+from reprior.io.labels import as_labels, column_in, label_columns, row_in_file
 from reprior.io.npy import array_columns, npy_head
 from reprior.io.records import unique
 
@@ -216,7 +216,7 @@ def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choi
         meant = as_labels(values, classes)
         meant = np.array(meant.tolist()) if all(isinstance(label, int) for label in meant) else meant
         y = check_labels(meant, choice.caller, column_in(path, column), len(values), n_classes,
-                         classes, place=row_in_file, remedy=FOR_FILES)  # fmt: skip
+                         classes, place=row_in_file)  # fmt: skip
         return check_prior(np.bincount(y, minlength=n_classes), choice.caller, str(path), allow_zero=True)
     if vector is None:
         source = read_source(path, choice)

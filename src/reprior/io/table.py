@@ -348,7 +348,7 @@ def left_aside(fault: Fault, n_classes: int, unused: tuple[str, ...], kind: str 
     if not unused or not ("sum" in fault.rule or "zero" in fault.rule):
         return ""
     rest = listed(unused, 10)
-    return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}. {fault.shell}"
+    return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}. {fault.remedy}"
 
 
 def columns_hint(rule: str, part: Part, choice: Choice) -> str:

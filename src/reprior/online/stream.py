@@ -20,7 +20,7 @@ from reprior.estimates import show
 from reprior.model.interval import Moments, beta_parameters
 from reprior.online.method import StreamMethod, StreamState, learned
 from reprior.online.registry import labels_in, method_fields, method_from_fields, online_method
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows, correct_top_k, refuse_listed
 from reprior.state import Key, Saved, decode, kind_of, take
@@ -125,7 +125,7 @@ def corrected(
     if isinstance(blocks, TopKBlocks):
         return correct_top_k(source, np.atleast_2d(weights * source.prior), blocks)
     rows = blocks.array if calibrator is None else calibrator(np.asarray(blocks.array, np.float64))
-    fixed = correct_rows(as_stored(rows), weights).astype(blocks.array.dtype, copy=False)
+    fixed = correct_rows(rows, weights).astype(blocks.array.dtype, copy=False)
     return like_input(fixed, like, source.classes)  # type: ignore[no-any-return]
 
 
@@ -141,7 +141,7 @@ def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
     return None if calibrator.kind == "none" and not calibrator.of_logits else calibrator
 
 
-class Stream(show.Plotted, Saved):
+class Stream(show.Displayed, Saved):
     """Follow one stream of predictions: correct each sample, then learn the class prior from it.
 
     Samples are learned one by one. Any cut into blocks gives the same state, bit for bit. A bad sample raises
@@ -201,11 +201,6 @@ class Stream(show.Plotted, Saved):
     def source(self) -> Source:
         """The training side: source prior, class names and held-out samples."""
         return self.method.source
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """Class names in the order of the columns; None if they are not known."""
-        return self.source.classes
 
     @property
     def n(self) -> int:
@@ -303,7 +298,7 @@ class Stream(show.Plotted, Saved):
         """Return corrected probabilities (n, K), given what `calibrated` returned. `prior` saves computing it again."""
         with self._lock:
             weights = self.method.weights(self._values, prior)
-        return correct_rows(as_stored(rows), weights).astype(rows.dtype, copy=False)
+        return correct_rows(rows, weights)
 
     def observe(self, p: Any, y: Any) -> None:
         """Learn the label `y` of a sample `p` (K,) that the stream has learned before. Labels may arrive late.
@@ -323,13 +318,6 @@ class Stream(show.Plotted, Saved):
         """Return lower and upper ends (K,), (K,) of an interval per class, as quantiles of a Beta distribution."""
         with self._lock:
             return beta_interval(self.method, self._values, check_level(level, "Stream.interval"))
-
-    def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame with one row per class, as `PriorEstimate.to_frame(level)` does.
-
-        The column `acts_share` has the share of the correction that is applied, and `frame.attrs["acts"]` the reason.
-        """
-        return show.estimate_frame(self, level)
 
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes hold of the stream: method, options, source, calibrator and state."""
@@ -367,13 +355,6 @@ class Stream(show.Plotted, Saved):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stream.from_bytes, (self.to_bytes(),)
-
-    def __repr__(self) -> str:
-        return show.stream_shown(self).text
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show."""
-        return show.stream_shown(self).html
 
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:

@@ -348,7 +348,7 @@ class StreamTable(Saved):
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame with what `Stream.to_frame(level)` returns for each key."""
-        frames = {key: show.estimate_frame(self[key], level) for key in self}
+        frames = {key: self[key].to_frame(level) for key in self}
         if not frames:
             fail("StreamTable.to_frame", "table", "have at least one stream", "none")
         return show.pandas().concat(frames, names=["key"])

@@ -14,7 +14,7 @@ import numpy as np
 
 from reprior._check import check_choice, check_prior, fail, like_input
 from reprior._labels import same_rows
-from reprior._types import Matrix, Source, Vector, comparable
+from reprior._types import Comparable, Matrix, Source, Vector
 from reprior.assess.causes import likely_causes
 from reprior.assess.diagnose import Diagnosis, checks, diagnose, evidence_of, look
 from reprior.assess.query import labels_needed
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from reprior.pipelines.select import Candidate
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class Pipeline(Saved):
+class Pipeline(Comparable, Saved):
     """Calibrator, source and method of one classifier; made by `pipeline` or `select`, or read by `load`.
 
     A pipeline never changes. Pass it the probabilities that the classifier returns; it calibrates them first.

@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
-from reprior._check import as_array, check_proba, check_source, fail, names_of, order_of, refuse_where
+from reprior._check import as_array, check_proba, check_source, fail, names_of, refuse_where
 from reprior._check import by_name as by_name
+from reprior._check import in_columns as in_columns
 from reprior._types import Matrix, Source, Vector
 
 S = TypeVar("S")
@@ -99,6 +100,12 @@ def block_rows(n_classes: int) -> int:
     return max(16, BLOCK_BYTES // (8 * n_classes), n_classes // 8)
 
 
+def block_slices(n: int, n_classes: int) -> Iterator[slice]:
+    """Yield the rows of each block of an array (n, K)."""
+    step = block_rows(n_classes)
+    return (slice(first, first + step) for first in range(0, n, step))
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayBlocks:
     """Wrap an array as `Blocks`. The array is never copied as a whole.
@@ -125,10 +132,8 @@ class ArrayBlocks:
         return int(self.array.shape[1])
 
     def stored(self) -> Iterator[Matrix]:
-        """Yield blocks as float32 or float64."""
-        rows = block_rows(self.n_classes)
-        for start in range(0, len(self.array), rows):
-            yield as_stored(self.array[start : start + rows])
+        """Return blocks as float32 or float64."""
+        return (as_stored(self.array[rows]) for rows in block_slices(*self.array.shape))
 
     def __iter__(self) -> Iterator[Matrix]:
         # float32 becomes float64 here, in cache, so that storage never limits the accuracy
@@ -170,15 +175,14 @@ class TopKBlocks:
         return len(self.prior)
 
     def __iter__(self) -> Iterator[Matrix]:
-        rows = block_rows(self.n_classes)
-        for start in range(0, len(self.values), rows):
-            listed, p = self.indices[start : start + rows], np.asarray(self.values[start : start + rows], np.float64)
-            dense = np.broadcast_to(self.prior, (len(p), len(self.prior))).copy()
-            np.put_along_axis(dense, listed.astype(np.intp), 0.0, axis=1)
+        for rows in block_slices(len(self.values), self.n_classes):
+            listed, p = self.indices[rows].astype(np.intp), np.asarray(self.values[rows], np.float64)
+            dense = np.tile(self.prior, (len(p), 1))
+            np.put_along_axis(dense, listed, 0.0, axis=1)
             # summed over the unlisted themselves: one less the listed would leave rounding where those are nearly all
             unlisted = np.clip(1.0 - p.sum(axis=1), 0.0, None) / np.maximum(dense.sum(axis=1), 1e-300)
             dense *= unlisted[:, None]
-            np.put_along_axis(dense, listed.astype(np.intp), p, axis=1)
+            np.put_along_axis(dense, listed, p, axis=1)
             yield dense
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
@@ -274,14 +278,6 @@ def check_inputs(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
 def block_names(blocks: Any) -> tuple[str, ...] | None:
     """Return the names of the columns of blocks that can put them `in_order`; else None."""
     return blocks.classes if hasattr(blocks, "in_order") else None
-
-
-def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | None, caller: str) -> Any:
-    """Return rows (n, K) whose columns have these names in the order of `classes`; without names, as they are."""
-    if names is None or classes is None or [str(name) for name in names] == list(classes):
-        return rows
-    order = order_of(names, classes, caller, "proba")
-    return rows.in_order(order) if hasattr(rows, "in_order") else rows[..., order]
 
 
 def numbered(blocks: Iterable[Matrix], first: int = 0) -> Iterator[tuple[int, Matrix]]:

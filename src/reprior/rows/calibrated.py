@@ -11,8 +11,8 @@ import numpy as np
 from reprior._check import check_logits, check_proba, fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
-from reprior._types import Labels, Matrix, Vector, comparable
-from reprior.rows.blocks import ArrayBlocks, Blocks, View, map_numbered, numbered
+from reprior._types import Comparable, Labels, Matrix, Vector
+from reprior.rows.blocks import Blocks, View, block_slices, map_numbered
 from reprior.state import Saved, refuse, take
 
 S = TypeVar("S")
@@ -25,9 +25,8 @@ STIFF = 1e12  # the ridge of one without biases
 FEW_FOR_BIASES = 10
 
 
-@comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibrator(Saved):
+class Calibrator(Comparable, Saved):
     """A fitted calibrator, softmax(scale·x + bias); call it on `proba` (n, K), or by name on `logits` (n, K).
 
     `scale` and `bias` are (K,). Probabilities below `floor` are raised to it. `n` samples were fitted, with the mean
@@ -53,8 +52,8 @@ class Calibrator(Saved):
         if self.kind == "none" and logits is None:
             return array
         out = np.empty(array.shape, array.dtype)
-        for first, block in numbered(ArrayBlocks(array)):
-            out[first : first + len(block)] = self.of_block(block, logits=logits is not None)
+        for rows in block_slices(*array.shape):
+            out[rows] = self.of_block(np.asarray(array[rows], np.float64), logits=logits is not None)
         return out
 
     def of_block(self, block: Matrix, *, logits: bool | None = None) -> Matrix:
@@ -105,12 +104,11 @@ class Calibrator(Saved):
         bias = take(fields, "bias", np.ndarray, caller, scale.shape).astype(np.float64)
         kind, n = take(fields, "kind", str, caller), take(fields, "n", int, caller)
         floor = float(take(fields, "floor", (int, float), caller))
-        if len(scale) < 2 or n < 0 or not 0 <= floor < 1 or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
-            refuse(caller, "data", "invalid numbers")
         score = take(fields, "log_likelihood", (int, float, type(None)), caller)
         ridge = float(take(fields, "ridge", (int, float), caller))
-        if not 0 <= ridge <= STIFF:
-            refuse(caller, "data", "an invalid ridge")
+        sound = len(scale) >= 2 and n >= 0 and 0 <= floor < 1 and 0 <= ridge <= STIFF
+        if not sound or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
+            refuse(caller, "data", "invalid numbers")
         return cls(kind, scale, bias, floor, n, score, take(fields, "of_logits", bool, caller), ridge)
 
 

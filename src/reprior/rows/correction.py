@@ -10,26 +10,28 @@ from reprior._check import check_prior, check_proba, fail, like_input, names_of
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Matrix, Source, Vector
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, numbered, unlisted
+from reprior.rows.blocks import TopKBlocks, as_stored, block_slices, unlisted
 
 
 def correct_rows(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matrix:
-    """Return checked rows (n, K) times `weights`, (K,) or (n, K), and normalised (eq. 8); `first` is a row number."""
-    out, k = np.empty(rows.shape, rows.dtype), rows.shape[1]
-    wide_weights = padded(weights) if weights.ndim == 1 else None
+    """Return checked rows (n, K) times `weights`, (K,) or (n, K), and normalised (eq. 8), in the float type that came
+    in; `first` is a row number."""
+    kind, rows, k = rows.dtype, as_stored(rows), rows.shape[1]
+    out, wide_weights = np.empty(rows.shape, rows.dtype), padded(weights) if weights.ndim == 1 else None
     if NATIVE and wide_weights is not None and loops.correct(wide_weights, k, rows, out, 2) == DONE:
-        return out
-    for start, block in numbered(ArrayBlocks(rows)):
-        part, wide = np.ascontiguousarray(block), np.empty(block.shape)  # the same sums, however the rows lie
+        return out.astype(kind, copy=False)
+    for here in block_slices(*rows.shape):
+        part = np.ascontiguousarray(rows[here], np.float64)  # the same sums, however the rows lie
+        wide = np.empty(part.shape)
         if not NATIVE or wide_weights is None or loops.correct(wide_weights, k, part, wide, 2) != DONE:
-            np.multiply(part, weights if wide_weights is not None else weights[start : start + len(part)], out=wide)
+            np.multiply(part, weights if wide_weights is not None else weights[here], out=wide)
             scale = wide.sum(axis=1)
             if not scale.all():
-                place = f"row {first + start + int(np.argmin(scale))}"
+                place = f"row {first + here.start + int(np.argmin(scale))}"
                 fail("correct", "weights", "leave every row at least one possible class", "a row of zeros", place=place)
             wide /= scale[:, None]
-        out[start : start + len(block)] = wide
-    return out
+        out[here] = wide
+    return out.astype(kind, copy=False)
 
 
 def correct_float64(rows: Matrix, weights: Vector) -> Matrix:
@@ -74,15 +76,8 @@ def correct(proba: Any, weights: Any) -> Matrix:
     """
     if hasattr(weights, "weights"):
         fail("correct", "weights", "be K numbers", type(weights).__name__, remedy="Call the estimate's own `correct`")
-    return correct_proba(proba, weights, "correct")
-
-
-def correct_proba(proba: Any, weights: Any, caller: str) -> Matrix:
-    """Do what `correct` does, for whoever called."""
-    rows, names = names_of(proba, names_of(weights)[1], caller)
+    rows, names = names_of(proba, names_of(weights)[1], "correct")
     classes = None if names is None else [str(name) for name in names]
-    factors = check_prior(weights, caller, "weights", allow_zero=True, classes=classes)
-    array = check_proba(rows, caller, "proba", len(factors))
-    wide = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-    fixed: Matrix = like_input(np.asarray(correct_rows(wide, factors), array.dtype), proba, classes)
-    return fixed
+    factors = check_prior(weights, "correct", "weights", allow_zero=True, classes=classes)
+    fixed = correct_rows(check_proba(rows, "correct", "proba", len(factors)), factors)
+    return like_input(fixed, proba, classes)  # type: ignore[no-any-return]

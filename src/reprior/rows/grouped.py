@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import fail
+from reprior._check import fail, is_none
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
@@ -157,24 +158,15 @@ def of_column(column: np.ndarray[Any, Any], caller: str) -> tuple[tuple[Hashable
 def of_values(values: list[Any], caller: str) -> tuple[tuple[Hashable, ...], Codes]:
     """Return the distinct keys among Python values, and the position of each (n,)."""
     slots: dict[Hashable, int] = {}
-    codes = np.empty(len(values), CODE)
-    bad: list[int] = []
     for i, key in enumerate(values):
         try:
-            if key is None or key != key:  # NaN is not itself
-                bad.append(i)
-                continue
-            codes[i] = slots.setdefault(key, len(slots))
-        except (TypeError, ValueError):  # not hashable, or pandas.NA, which cannot be compared
-            if type(key).__name__ != "NAType":
-                fail(caller, "keys", "hold hashable keys", type(key).__name__, place=f"row {i}")
-            bad.append(i)
-    refuse_missing(bad, values, caller)
-    names = list(slots)
-    try:
-        ranked = sorted(range(len(names)), key=names.__getitem__)  # type: ignore[arg-type]
-    except TypeError:  # keys of several types have no order of their own
-        return tuple(names), codes
-    rank = np.empty(len(names), CODE)
-    rank[ranked] = np.arange(len(names))
-    return tuple(names[i] for i in ranked), rank[codes]
+            slots[key] = 0
+        except TypeError:
+            fail(caller, "keys", "hold hashable keys", type(key).__name__, place=f"row {i}")
+    if any(map(is_none, slots)):
+        refuse_missing([i for i, key in enumerate(values) if is_none(key)], values, caller)
+    names: Any = list(slots)
+    with suppress(TypeError):  # keys of several types have no order of their own
+        names = sorted(names)
+    slots = {key: slot for slot, key in enumerate(names)}
+    return tuple(names), np.array([slots[key] for key in values], CODE)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reprior._kernels import loops, reference
-from reprior._kernels.reference import REFUSED, width
+from reprior._kernels.reference import REFUSED, padded
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, map_numbered
 
@@ -31,8 +31,7 @@ class Counts:
 
 def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False) -> Counts:
     """Return expected class counts of all rows under `weights` = π/ε: one pass, no N×K temporary."""
-    k, aligned = len(weights), np.zeros(width(len(weights)))
-    aligned[:k] = weights
+    k, aligned = len(weights), padded(weights)[0]
 
     def of_block(block: Matrix) -> Vector:
         out = np.zeros(2 + len(aligned))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,9 +45,7 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     for part, x in parts.items():
         if x is not None and (x < 0).any():
             refuse(caller, "data", f"a negative number in {part!r}")
-    error = stored_error(array("error_heldout", k), array("error_information", k), caller)
-    if error is not None and array("moments_directions", 3 * k + 1, None) is not None:
-        error = replace(error, moments=stored_moments(about, error, caller))
+    error = stored_error(array("error_heldout", k), array("error_information", k), about, caller)
     rows = array("proba", None, k)
     heldout = None if rows is None else check_labelled(rows, array("y", len(rows)), caller)[:2]
     names = take(about, "source_classes", (list, NOTHING), caller)
@@ -62,8 +59,8 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     return Source(prior, **parts, classes=classes, heldout=heldout, made=made, error=error), calibrator
 
 
-def stored_error(heldout: Any, information: Any, caller: str) -> ClassifierError | None:
-    """Return the classifier's error from its stored parts (K,) each; what cannot be such is refused."""
+def stored_error(heldout: Any, information: Any, about: Mapping[str, Any], caller: str) -> ClassifierError | None:
+    """Return the classifier's error from its stored parts (K,) each, and moments; what cannot be such is refused."""
     if heldout is None and information is None:
         return None
     if heldout is None or information is None:
@@ -72,12 +69,10 @@ def stored_error(heldout: Any, information: Any, caller: str) -> ClassifierError
         refuse(caller, "data", "invalid counts in 'source_error_heldout'")
     if not ((information >= MIN_INFORMATION) & (information <= 1)).all():
         refuse(caller, "data", "numbers in 'source_error_information' that are too small or above 1")
-    return ClassifierError(heldout.astype(np.float64), information.astype(np.float64))
-
-
-def stored_moments(about: Mapping[str, Any], error: ClassifierError, caller: str) -> MomentReference:
-    """Return what held-out samples showed about moments, from its stored parts; what cannot be such is refused."""
-    k = len(error.heldout)
+    heldout, information = heldout.astype(np.float64), information.astype(np.float64)
+    if "source_moments_directions" not in about:
+        return ClassifierError(heldout, information)
+    k = len(heldout)
     d = take(about, "source_moments_mean", np.ndarray, caller, (None,)).size
     shapes = ((3 * k + 1, d), (d,), (k, d), (d, d), (k, d), (k,))
     parts = {name: take(about, f"source_moments_{name}", np.ndarray, caller, shape).astype(np.float64)
@@ -87,4 +82,5 @@ def stored_moments(about: Mapping[str, Any], error: ClassifierError, caller: str
     sound = sound and (deviations > 1e-9).all() and (prior > 0).all() and abs(prior.sum() - 1) < 1e-6
     if not sound or not np.allclose(within, within.T) or not np.linalg.eigvalsh(within)[0] > 0:
         refuse(caller, "data", "invalid numbers in 'source_moments'")
-    return MomentReference(**parts, information=error.information, n_heldout=float(error.heldout.sum()))
+    moments = MomentReference(**parts, information=information, n_heldout=float(heldout.sum()))
+    return ClassifierError(heldout, information, moments)

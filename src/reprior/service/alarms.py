@@ -74,9 +74,9 @@ class Alarms:
     def raised(self, served: ServedStream, about: dict[str, Any]) -> dict[str, Any]:
         """Number an alarm and see to it that it is stored and sent; return it."""
         self._last += 1
-        now, silence = self._hub.clock(), served.watch.silenced(self._hub.clock())
-        text = json.dumps(about)
+        now, text = self._hub.clock(), json.dumps(about)
         about["id"] = self._last
+        silence = served.watch.silenced(now)
         due = now if silence is None else silence["until"]
         message = self._message("alarm.raised", served, about)
         served.pending.alarms.append(AlarmEvent(self._last, "raised", now, text, message, due))
@@ -141,18 +141,15 @@ class Alarms:
 
     # streams from which nothing comes
 
-    def _is_stale(self, served: ServedStream, now: float) -> bool:
-        most = served.definition.stale_after
-        most = self._hub.settings.stale_after if most is None else most
-        silent = now - max(served.last_post, self._hub.started)  # what came while the server was down nobody knows
-        return bool(most and served.stream.n and silent > most)
-
     async def watch(self) -> None:
         """Raise an alarm for every stream that falls silent, until the server stops."""
         while True:
             now = self._hub.clock()
             for served in self._hub.present():
-                if served.watch.stale is None and self._is_stale(served, now):
+                own = served.definition.stale_after
+                most = self._hub.settings.stale_after if own is None else own
+                silent = now - max(served.last_post, self._hub.started)  # nobody knows what came before the start
+                if served.watch.stale is None and most and served.stream.n and silent > most:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
                     self._hub.mark(served)

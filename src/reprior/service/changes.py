@@ -49,8 +49,8 @@ async def post_version(hub: Hub, request: Request) -> Response:
     if len(by) > 200 or not (by.isprintable() or not by):
         fail("versions", "by", "be at most 200 printable characters", repr(by)[:80])
     recipe = await recipe_in(hub, request, "versions", ("by",))
-    if recipe.stream.n:
-        fail("versions", "body", "hold a stream without samples, or a pipeline", f"one with {recipe.stream.n} samples")
+    if recipe.n:
+        fail("versions", "body", "hold a stream without samples, or a pipeline", f"one with {recipe.n} samples")
     return await made(hub, name, await hub.renew(name, recipe, by, address(request)))
 
 

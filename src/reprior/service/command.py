@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +83,8 @@ def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
     Example:  reprior serve --demo
               reprior serve --db streams.db --token-file token
     """
-    try:
-        import msgpack  # noqa: F401
-        import orjson  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ImportError(LACKING) from error
+    if not all(map(find_spec, ("msgpack", "orjson", "starlette", "uvicorn"))):
+        raise ImportError(LACKING)
     return 0 if ctx.invoked_subcommand else serve(options)
 
 

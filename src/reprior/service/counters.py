@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +55,7 @@ class Counters:
         self.learned = 0  # samples
         self.forward_dropped = 0  # CloudEvents that the second sink did not take
         self.requests: Counter[tuple[str, int]] = Counter()  # by route and status
-        self.latency: dict[str, Histogram] = {}  # by route
+        self.latency: defaultdict[str, Histogram] = defaultdict(Histogram)  # by route
         self.commits = Histogram()
         self.refused: Counter[tuple[str, str]] = Counter()  # by stream ("" if there is none of that name) and reason
         self.last_refused: dict[str, Any] | None = None
@@ -64,8 +64,6 @@ class Counters:
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         self.requests[route, status] += 1
-        if route not in self.latency:
-            self.latency[route] = Histogram()
         self.latency[route].add(seconds)
 
     def refuse(self, stream: str, reason: str, sentence: str) -> None:

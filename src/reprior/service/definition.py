@@ -17,28 +17,12 @@ PARTS = ("prior", "confusion", "hard_confusion", "counts", "heldout")  # of a so
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """What a client asks for when it makes a stream or a new version of one.
-
-    `alarm` are the options of an alarm, None for no alarm. `stale_after` are the seconds without samples after which
-    the stream is stale: 0 for never, None for the server's setting.
-    """
-
-    stream: Stream
-    source: Source
-    classes: list[str] | None = None
-    alarm: dict[str, Any] | None = None
-    stale_after: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StreamDefinition:
     """One model version of a stream: fixed until a new version replaces it. Streams made alike share it."""
 
     digest: bytes  # of the bytes it was read from
     first: Stream  # before any sample
     source: Source
-    class_names: list[str] | None
     alarm_options: dict[str, Any] | None
     false_alarms: str | None  # the sentence that says how often an alarm is false
     stale_after: float | None
@@ -47,12 +31,13 @@ class StreamDefinition:
     @property
     def classes(self) -> list[str]:
         """The names of the classes; their column numbers if they have no names."""
-        return self.class_names if self.class_names is not None else [str(k) for k in range(len(self.source.prior))]
+        return list(self.source.called)
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedRecipe:
-    """A recipe as it is stored: the definition, the first state, and the alarm's test before any sample, if any."""
+class Recipe:
+    """A new stream, or a new version of one, as it is stored: the definition, the first state, and the alarm's test
+    before any sample, if any."""
 
     definition: bytes
     state: bytes
@@ -60,17 +45,19 @@ class EncodedRecipe:
     n: int  # samples that a saved stream has learned elsewhere
 
 
-def encoded(recipe: Recipe) -> EncodedRecipe:
-    """Return a recipe as bytes; options that no alarm can have are refused."""
-    test, options = None, None
-    if recipe.alarm is not None:
-        options = {"run_length": RUN_LENGTH, **recipe.alarm}
-        test = Alarm(recipe.source, **options).to_bytes()
-    fields: dict[str, Any] = {
-        "classes": recipe.classes, "alarm": options, "stale_after": recipe.stale_after,
-        "stream": recipe.stream.to_bytes(), **to_fields(recipe.source, parts=PARTS),
-    }  # fmt: skip
-    return EncodedRecipe(encode("served stream", fields), state_bytes(recipe.stream), test, recipe.stream.n)
+def encoded(
+    stream: Stream, source: Source, classes: list[str] | None = None, alarm: dict[str, Any] | None = None,
+    stale_after: float | None = None,
+) -> Recipe:  # fmt: skip
+    """Return the recipe of a stream; `alarm` are the options of an alarm, None for no alarm, others are refused.
+
+    `stale_after` are the seconds without samples after which it is stale: 0 for never, None for the server's setting.
+    """
+    options = None if alarm is None else {"run_length": RUN_LENGTH, **alarm}
+    test = None if options is None else Alarm(source, **options).to_bytes()
+    fields: dict[str, Any] = {"classes": classes, "alarm": options, "stale_after": stale_after,
+                              "stream": stream.to_bytes(), **to_fields(source, parts=PARTS)}  # fmt: skip
+    return Recipe(encode("served stream", fields), state_bytes(stream), test, stream.n)
 
 
 def decoded(definition: bytes) -> StreamDefinition:
@@ -80,7 +67,7 @@ def decoded(definition: bytes) -> StreamDefinition:
     source = replace(from_fields(fields, "serve")[0], classes=None if classes is None else tuple(classes))
     first = Stream.from_bytes(fields["stream"].tobytes())
     return StreamDefinition(
-        digest_of(definition), first, source, classes, options, false_alarms(options), fields["stale_after"],
+        digest_of(definition), first, source, options, false_alarms(options), fields["stale_after"],
         len(state_bytes(first)),
     )  # fmt: skip
 

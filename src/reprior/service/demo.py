@@ -10,7 +10,7 @@ import numpy as np
 from reprior import datasets
 from reprior._types import Labels, Vector
 from reprior.pipelines.fit import pipeline
-from reprior.service.definition import Recipe
+from reprior.service.definition import encoded
 from reprior.service.errors import Conflict, Missing, Unavailable
 from reprior.service.hub import Hub
 from reprior.service.posts import Post
@@ -41,7 +41,7 @@ async def feed_one(hub: Hub, name: str, title: str) -> None:
     data = await asyncio.to_thread(datasets.load, name)
     pipe = await asyncio.to_thread(lambda: pipeline(data.heldout_proba, data.heldout_y, counts=data.counts))
     with suppress(Conflict):  # an older demo in the same file goes on
-        await hub.create(title, Recipe(pipe.stream(), pipe.source, list(data.classes), {"run_length": 1e5}))
+        await hub.create(title, encoded(pipe.stream(), pipe.source, list(data.classes), {"run_length": 1e5}))
     rng = np.random.default_rng(0)
     base = np.asarray(np.bincount(data.heldout_y, minlength=len(data.classes)) + 0.5, np.float64)
     base, order = base / base.sum(), rng.permutation(len(base))

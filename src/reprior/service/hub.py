@@ -13,7 +13,7 @@ from reprior.online.alarm import Alarm
 from reprior.service.alarms import Alarms
 from reprior.service.commits import Commits
 from reprior.service.counters import Counters
-from reprior.service.definition import Recipe, StreamDefinition, decoded, digest_of, encoded
+from reprior.service.definition import Recipe, StreamDefinition, decoded, digest_of
 from reprior.service.errors import Conflict, Missing, StoreError
 from reprior.service.posts import Posts
 from reprior.service.recent import Diagnoses, Recent
@@ -183,9 +183,8 @@ class Hub:
             raise Missing(f"There is no stream {name!r}. PUT /streams/{{name}} makes one.")
         return served
 
-    async def create(self, name: str, recipe: Recipe) -> bool:
+    async def create(self, name: str, stored: Recipe) -> bool:
         """Make a stream; return False if it was there already, made of the same."""
-        stored = await self.workers.make(encoded, recipe)
         async with self.admin:
             if name in self.unreadable:
                 raise Conflict(self.unreadable[name].why)
@@ -213,12 +212,11 @@ class Hub:
         log.info("stream %r created", name)
         return True
 
-    async def renew(self, name: str, recipe: Recipe, by: str, address: str) -> bool:
+    async def renew(self, name: str, stored: Recipe, by: str, address: str) -> bool:
         """Begin a new model version of a stream: history and offsets stay, the state is new.
 
         Return False if the stream is made of the same already: a client that repeats its request begins one version.
         """
-        stored = await self.workers.make(encoded, recipe)
         definition = await self.workers.make(decoded, stored.definition)
         test = None if stored.test is None else await self.workers.make(Alarm.from_bytes, stored.test)
         async with self.admin:

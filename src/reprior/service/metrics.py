@@ -62,7 +62,7 @@ def of_server(hub: Hub, undelivered: int | None) -> Iterator[str]:
     counters, streams = hub.counters, hub.present()
     alarms = sum(bool(served.watch.open()) for served in streams)
     sizes = hub.store.usage() if hub.store else {}
-    for name, kind, about, value in (
+    totals = (
         ("samples_total", "counter", "Samples learned since the server started.", counters.learned),
         ("streams", "gauge", "Streams on the server.", len(streams)),
         ("streams_unreadable", "gauge", "Stored streams that cannot be read.", len(hub.unreadable)),
@@ -71,10 +71,9 @@ def of_server(hub: Hub, undelivered: int | None) -> Iterator[str]:
         ("webhook_undelivered", "gauge", "Alarms that no webhook has taken yet.", undelivered),
         ("forward_dropped_total", "counter", "Events that no second sink took.", counters.forward_dropped),
         *((f"database_{part}_bytes", "gauge", f"Size of the database's {part}.", size) for part, size in sizes.items()),
-    ):
-        if value is not None:
-            yield family(f"reprior_{name}", kind, about, [line(f"reprior_{name}", value)])
+    )
     for name, kind, about, labelled in (
+        *((name, kind, about, [({}, value)]) for name, kind, about, value in totals if value is not None),
         ("requests_total", "counter", "Requests answered, by route and status.",
          (({"route": route, "status": str(status)}, n) for (route, status), n in counters.requests.items())),
         ("refused_total", "counter", "Posts and messages that were not learned, by stream and reason.",

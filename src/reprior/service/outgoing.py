@@ -75,19 +75,14 @@ def check_target(url: str, option: str, *, private: bool) -> Target:
         host = parts.hostname.encode("idna").decode()
     except UnicodeError:
         fail("serve", option, "name a host", shown)
-    check_address(host, option, private)
-    return Target(parts.scheme == "https", host, port, path, private)
-
-
-def check_address(host: str, option: str, private: bool) -> None:
-    """Refuse a host that is an address to which nothing is to be posted."""
     try:
-        address = ipaddress.ip_address(host)
+        why = forbidden(address := ipaddress.ip_address(host), private)
     except ValueError:
-        return  # a name is looked up when it is needed: it may not be known yet
-    if why := forbidden(address, private):
+        why = None  # a name is looked up when it is needed: it may not be known yet
+    if why:
         fail("serve", option, "be an address that the server may post to", f"{address}, which is {why}",
              remedy="" if forbidden(address, True) else "Allow it with --allow-private-webhook")  # fmt: skip
+    return Target(parts.scheme == "https", host, port, path, private)
 
 
 def check_secret(text: str) -> bytes:
@@ -132,15 +127,11 @@ class Checked(http.client.HTTPConnection):
 
     def connect(self) -> None:
         target, problem = self._target, OSError()
-        places = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        allowed = []
-        for host in (str(place[0]) for *_, place in places):
-            if why := forbidden(ipaddress.ip_address(host.split("%")[0]), target.private):
-                problem = OSError(0, f"the address is {why}")
-            else:
-                allowed.append(host)
-        for host in allowed:
+        for *_, place in socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM):
+            host = str(place[0])
             try:
+                if why := forbidden(ipaddress.ip_address(host.split("%")[0]), target.private):
+                    raise OSError(0, f"the address is {why}")
                 self.sock = socket.create_connection((host, target.port), TIMEOUT)
                 break
             except OSError as error:

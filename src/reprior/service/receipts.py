@@ -68,10 +68,10 @@ class Receipts:
             del self.offsets[name]
         offset = self.offsets.setdefault(client, Offset(seq, 0, now))
         if placement.fills:
-            ranges = [(first, last) for first, last in offset.missing if not first <= seq <= last]
-            cut = next((first, last) for first, last in offset.missing if first <= seq <= last)
-            ranges += [(a, b) for a, b in ((cut[0], seq - 1), (seq + 1, cut[1])) if a <= b]
-            offset.missing = [list(pair) for pair in sorted(ranges)]
+            left: list[list[int]] = []
+            for first, last in offset.missing:
+                left += [[first, seq - 1], [seq + 1, last]] if first <= seq <= last else [[first, last]]
+            offset.missing = [pair for pair in left if pair[0] <= pair[1]]
         else:
             if placement.gap:
                 offset.missing.append(list(placement.gap))
@@ -81,10 +81,8 @@ class Receipts:
 
     def forget(self, clients_before: float, events_before: float) -> None:
         """Forget clients and events that were last heard of before a time."""
-        for client in [name for name, o in self.offsets.items() if o.last_post < clients_before]:
-            del self.offsets[client]
-        for event in [name for name, t in self.events.items() if t < events_before]:
-            del self.events[event]
+        self.offsets = {name: o for name, o in self.offsets.items() if o.last_post >= clients_before}
+        self.events = {name: t for name, t in self.events.items() if t >= events_before}
 
 
 def check_seq(client: Any, seq: Any) -> tuple[str | None, int | None]:

@@ -32,9 +32,7 @@ class Recent:
 
     def add(self, stream: int, rows: Matrix) -> None:
         """Keep rows (n, K) that a stream has learned; older ones make room for them."""
-        kept = self._kept.get(stream)
-        if kept is None:
-            kept = self._kept[stream] = deque()
+        kept = self._kept.setdefault(stream, deque())
         self._kept.move_to_end(stream)
         if len(rows):
             kept.append(np.array(rows[-ROWS:], np.float32))
@@ -96,10 +94,9 @@ class Diagnoses:
                          served.n_classes)  # fmt: skip
                 made = await self._think(lambda: diagnose(source, ArrayBlocks(stream.calibrated(rows))))
                 about |= {"applies": made.applies, "shifted": bool(made.shifted), "sentences": str(made).split("\n")}
-            except InputError as error:
-                about["sentences"] = [str(error)]
-            except (ValueError, ArithmeticError):  # of numbers that no diagnosis was tried with
-                about["sentences"] = [f"The last {len(rows)} samples cannot be diagnosed."]
+            except (ValueError, ArithmeticError) as error:  # of numbers that no diagnosis was tried with
+                known, other = isinstance(error, InputError), f"The last {len(rows)} samples cannot be diagnosed."
+                about["sentences"] = [str(error) if known else other]
         now = self._clock()  # one that takes long is not made again at once
         self._made[served.id] = Holding(now + max(HOLDS_SECONDS, 10 * (now - begun)), n, about)
         return about

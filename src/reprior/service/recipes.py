@@ -14,7 +14,7 @@ from reprior.online.stream import Stream
 from reprior.pipelines.fit import fit_pipeline, pipeline
 from reprior.pipelines.mismatch import label_mismatch
 from reprior.pipelines.pipeline import Pipeline
-from reprior.service.definition import Recipe
+from reprior.service.definition import Recipe, encoded
 from reprior.service.settings import Limits
 from reprior.service.wire import check_keys, parse_json
 from reprior.state import kind_of
@@ -76,7 +76,7 @@ def recipe(made: Pipeline | Stream, classes: Any, choices: Mapping[str, Any]) ->
     names = None if classes is None else check_classes(classes, len(source.prior))
     stale = choices.get("stale_after")
     stale = None if stale is None else check_number(stale, "PUT", "stale_after", low=0)
-    return Recipe(stream, source, names, alarm_options(choices.get("alarm"), source), stale)
+    return encoded(stream, source, names, alarm_options(choices.get("alarm"), source), stale)
 
 
 def counts_and_classes(body: dict[str, Any], limits: Limits) -> tuple[list[Any] | None, Any]:

@@ -18,7 +18,7 @@ from reprior._types import Matrix, Vector
 from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
-from reprior.service.definition import EncodedRecipe, StreamDefinition, decoded, state_bytes
+from reprior.service.definition import Recipe, StreamDefinition, decoded, state_bytes
 from reprior.service.pending import LOGGED_BYTES, NOTHING, Change, Logged, Pending
 from reprior.service.receipts import Placement, Receipts
 from reprior.service.store import StoredStream, floats
@@ -188,7 +188,7 @@ class ServedStream:
 
     def observe(self, rows: Matrix, y: Any) -> None:
         """Take in the labels (n,), columns or names, of rows (n, K) that were learned before."""
-        columns = check_labels(y, "labels", "y", len(rows), self.n_classes, self.definition.class_names)
+        columns = check_labels(y, "labels", "y", len(rows), self.n_classes, self.definition.source.classes)
         columns = named(columns, self.stream.classes)
         state = self.stream.state
         check_learned(state.labels + len(columns), state.n, "labels")
@@ -264,7 +264,7 @@ class ServedStream:
         self.pending = change.pending.followed_by(self.pending)
         self.state_due = True
 
-    def renew(self, definition: StreamDefinition, stored: EncodedRecipe, test: Alarm | None, now: float) -> None:
+    def renew(self, definition: StreamDefinition, stored: Recipe, test: Alarm | None, now: float) -> None:
         """Start a new model version: its state and alarm begin at nothing, receipts and history stay."""
         self.version, self.version_since, self.definition = self.version + 1, now, definition
         self.stream, self.labels = Stream.of(definition.first.state), 0

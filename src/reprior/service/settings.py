@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from reprior.service.outgoing import check_secret, check_target
 ROLES = ("read", "ingest", "admin")  # each may do what those before it may
 LEAP = 60.0  # seconds by which the system's clock may leap ahead and be followed at once
 HOLD = 600.0  # seconds for which a larger leap must last before it is followed
+# seconds that no one can set, counting also while the machine sleeps, if it can tell
+steady_seconds = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 AGEING = 24.0  # times as fast as time passes: the most by which stored data age
 
 
@@ -63,10 +66,10 @@ def check_token(role: str, name: str, secret: str, caller: str) -> Token:
 def read_tokens(file: Path, role: str, caller: str) -> list[Token]:
     """Return the tokens of a file: lines of `ROLE NAME TOKEN`, or one line with a token of the given role."""
     try:
-        lines = [line.split() for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
+        text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         fail("serve", caller, "name a file that can be read", f"{file.name} ({type(error).__name__})")
-    lines = [parts for parts in lines if parts]
+    lines = [parts for line in text.splitlines() if (parts := line.split()) and not parts[0].startswith("#")]
     if len(lines) == 1 and len(lines[0]) == 1:
         return [check_token(role, role, lines[0][0], caller)]
     tokens = []
@@ -120,11 +123,6 @@ class Settings:
         """The origin of the page behind a proxy."""
         parts = urlsplit(self.public_url or "")
         return f"{parts.scheme}://{parts.netloc}".lower() if parts.netloc else None
-
-
-def steady_seconds() -> float:
-    """Return seconds that no one can set, counting also while the machine sleeps, if it can tell."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Clock:

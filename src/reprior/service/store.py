@@ -24,7 +24,7 @@ import numpy as np
 from reprior._types import Matrix, Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
-from reprior.service.definition import EncodedRecipe
+from reprior.service.definition import Recipe
 from reprior.service.errors import StoreError
 from reprior.service.pending import NOTHING, STATEMENTS, Change, Logged
 from reprior.service.receipts import Offset
@@ -182,7 +182,7 @@ class Store:
 
     # what the server writes
 
-    def create(self, name: str, now: float, recipe: EncodedRecipe) -> int:
+    def create(self, name: str, now: float, recipe: Recipe) -> int:
         """Put a new stream into the file and return its number; one of that name goes, with its history."""
         with self.transaction() as db:
             db.execute("DELETE FROM streams WHERE name = ?", (name,))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from reprior._check import fail
 from reprior.service.database import APPLICATION, as_input_error, claim, connect, make_private
@@ -18,8 +18,7 @@ BESIDE = ("-wal", "-shm")  # what SQLite keeps beside a file
 TABLES = ("streams", "offsets", "history", "alarms", "outbox")  # whose rows are counted
 
 
-@dataclass(frozen=True, slots=True)
-class FileReport:
+class FileReport(NamedTuple):
     """What is wrong with a file, as sentences (none: it is sound), and the rows of its tables."""
 
     problems: list[str]
@@ -37,8 +36,8 @@ def check(path: Path) -> FileReport:
                 fail("serve", "db", "be a file that `reprior serve` made", f"another one, {path.name}")
             db.execute("PRAGMA query_only=ON")
             problems += [f"SQLite: {row[0]}." for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-            for table, _, parent, _ in db.execute("PRAGMA foreign_key_check"):
-                problems.append(f"A row of {table} belongs to none of {parent}.")
+            homeless = db.execute("PRAGMA foreign_key_check")
+            problems += [f"A row of {table} belongs to none of {parent}." for table, _, parent, _ in homeless]
             definitions: dict[bytes, StreamDefinition] = {}
             for stored in stored_streams(lambda sql: db.execute(sql).fetchall()):
                 problems += problems_of(db, stored, definitions)
@@ -65,10 +64,9 @@ def problems_of(db: sqlite3.Connection, stored: StoredStream, definitions: dict[
             problems.append(f"{name} has a damaged point in its history, at {t / 1000:.3f}.")
             break
         before = n if t > since else 0  # each model version counts its own samples
+    ahead = db.execute("SELECT client FROM offsets WHERE stream = ? AND n > ?", (stored.id, stored.n))
     if stored.version == 1:
-        for client, n in db.execute("SELECT client, n FROM offsets WHERE stream = ?", (stored.id,)):
-            if n > stored.n:
-                problems.append(f"{name} has an offset of client {client!r} ahead of its state.")
+        problems += [f"{name} has an offset of client {client!r} ahead of its state." for (client,) in ahead]
     return problems
 
 

@@ -167,7 +167,7 @@ async def detailed(hub: Hub, served: ServedStream, *, diagnosis: bool = True) ->
     """Return all that is known of a stream now."""
     method, interval, now = served.stream.method, served.stream.interval(), hub.clock()
     return state_of(served, now) | {
-        "name": served.name, "classes": served.classes, "named": served.definition.class_names is not None,
+        "name": served.name, "classes": served.classes, "named": served.definition.source.classes is not None,
         "source": served.stream.source.prior, "prior": served.stream.prior,
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
         "method": method.name, "options": {name: plain(value) for name, value in options_of(method).items()},

@@ -125,7 +125,7 @@ class Correction:
         logits = self.calibrator is not None and self.calibrator.of_logits
         if not logits and (fault := row_fault(right)):
             fail("correct", name, fault.rule, fault.value, place=f"row {at + fault.row} of this partition",
-                 remedy=fault.remedy, shell=fault.shell)  # fmt: skip
+                 remedy=fault.remedy)  # fmt: skip
         calibrated = right if self.calibrator is None else self.calibrator(right)
         done = correct_rows(calibrated, weights[0] if len(weights) == 1 else weights, at).astype(rows.dtype, copy=False)
         return done if self.order is None else np.ascontiguousarray(done[:, np.argsort(self.order)])
