@@ -24,6 +24,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from reprior.client import Client
+from reprior.service.damage import signed
 from reprior.service.server import Background
 from reprior.service.settings import Settings
 
@@ -43,10 +44,13 @@ def age(db: Path) -> None:
     """Move the points of every stream into the past: two hours of them, up to the time in AGO."""
     with sqlite3.connect(db) as raw:
         for number, name in raw.execute("SELECT id, name FROM streams").fetchall():
-            found = raw.execute("SELECT id FROM history WHERE stream = ? ORDER BY t DESC", (number,)).fetchall()
+            asked = "SELECT id, n, prior, variance FROM history WHERE stream = ? ORDER BY t DESC"
+            found = raw.execute(asked, (number,)).fetchall()
             last = time.time() - AGO.get(name, 5.0)
-            for k, (point,) in enumerate(found):
-                raw.execute("UPDATE history SET t = ? WHERE id = ?", (int((last - 120 * k) * 1000), point))
+            for k, (point, n, prior, variance) in enumerate(found):
+                t = int((last - 120 * k) * 1000)
+                again = signed(variance[:-4], number, t, n, prior)
+                raw.execute("UPDATE history SET t = ?, variance = ? WHERE id = ?", (t, again, point))
             raw.execute("UPDATE states SET last_post = ? WHERE stream = ?", (last, number))
         for number, about in raw.execute("SELECT id, about FROM alarms").fetchall():
             told = json.loads(about) | {"raised": time.time() - 1800, "since": time.time() - 2400}

@@ -6,9 +6,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import shutil
 import socket
 from http.client import HTTPConnection
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="needs reprior[serve]")
@@ -81,6 +84,58 @@ def test_pages_damaged_while_served_are_reported_and_posts_refused(tmp_path):
 
     asyncio.run(main())
     assert check(db).problems == []
+
+
+def overwrite(db: Path, values: bytes) -> None:
+    """Write random bytes over the place of some values in a file, as a stray process would."""
+    content = db.read_bytes()
+    assert content.count(values) == 1
+    with db.open("r+b") as opened:
+        opened.seek(content.index(values))
+        opened.write(np.random.default_rng(0).bytes(8))
+
+
+def test_values_damaged_while_served_are_reported_and_not_served(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_module, "COMPACT_SECONDS", 0.05)
+    db = tmp_path / "s.db"
+
+    async def problem(hub: Hub, wanted: bool) -> str:
+        while bool(hub.problems()) != wanted:
+            await asyncio.sleep(0.02)
+        return "".join(hub.problems())
+
+    async def main():
+        hub = await made_hub(db)
+        served, writer = hub.get("s"), hub.store._writer
+        await hub.posts.samples("s", Post([[0.3, 0.7]]))
+        served.add_point(hub.clock())
+        served.state_due = True
+        await hub.posts.samples("s", Post([[0.3, 0.7]]))
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        state, variance = hub.store.read("SELECT state, variance FROM states JOIN history")[0]
+        await asyncio.sleep(0.2)
+        assert not hub.problems()
+        overwrite(db, state[-12:])
+        shutil.copy(db, tmp_path / "copy.db")
+        hub.store._reader.execute("PRAGMA shrink_memory")
+        assert f"state of stream number {served.id} is damaged" in await problem(hub, wanted=True)
+        await hub.posts.samples("s", Post([[0.3, 0.7]]))
+        await problem(hub, wanted=False)
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        overwrite(db, variance)
+        shutil.copy(db, tmp_path / "other.db")
+        hub.store._reader.execute("PRAGMA shrink_memory")
+        points = hub.store.read("SELECT count(*) FROM history")[0][0]
+        assert len(hub.store.priors(served.id, 10)) == points - 1
+        assert f"history of stream number {served.id} lacks damaged points" in await problem(hub, wanted=True)
+        await hub.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert "cannot be read" in check(tmp_path / "copy.db").problems[0]
+    hub = Hub(Settings(tmp_path / "copy.db"), Store(tmp_path / "copy.db"))
+    assert list(hub.unreadable) == ["s"]
+    hub.store.close()
+    assert "damaged point in its history" in check(tmp_path / "other.db").problems[0]
 
 
 @pytest.mark.parametrize("ending", ["", "-wal"])

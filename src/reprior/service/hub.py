@@ -93,7 +93,8 @@ class Hub:
     def problems(self) -> list[str]:
         """Return what is not as it should be although samples are taken, one sentence each."""
         waiting = [f"The intake from {name} waits: {why}." for name, why in self.intakes.items() if why is not None]
-        return self.tasks.problems() + waiting
+        damaged = self.store.damage.sentences() if self.store else []
+        return self.tasks.problems() + waiting + damaged
 
     # life
 
@@ -157,8 +158,13 @@ class Hub:
                     some = numbers[first : first + COMPACT_STREAMS]
                     try:
                         await self.workers.write(self.store.compact, now, some, keep)
+                        damaged = await self.workers.read(self.store.damaged_states, some)
+                        self.store.damage.note("file", None)
                     except StoreError as error:
-                        log.warning("compaction put off: %s", error)
+                        self.store.damage.note("file", f"Compaction is put off: {error}")
+                        damaged = []
+                    for served in self.present() if damaged else ():  # those in memory are not damaged
+                        served.state_due |= served.id in damaged
                     await asyncio.sleep(0.01)
             self._forget(now)
 

@@ -77,9 +77,7 @@ class Posts:
         calibrated = None if repeated else self._learn(served, raw, post, placement, now)
         if post.cursor is not None:
             self._move(served, *post.cursor)
-        corrected, prior = None, served.stream.prior
-        if post.correct:
-            corrected = under_prior(served, raw, calibrated, prior)
+        corrected, prior = answered(served, raw, calibrated) if post.correct else (None, served.stream.prior)
         counted_at = None
         if repeated and post.client is not None and (offset := served.receipts.offsets.get(post.client)):
             counted_at = offset.n
@@ -154,13 +152,12 @@ class Posts:
         hub.mark(served)
 
 
-def under_prior(served: ServedStream, raw: Matrix, calibrated: Matrix | None, prior: Vector) -> Matrix:
-    """Return samples (n, K) under the estimated prior; `calibrated` are the samples as calibrated, if they were."""
-    if not len(raw):
-        return raw
-    if calibrated is None:
-        return served.stream.correct_many(raw)
-    return served.stream.correct_calibrated(calibrated, prior).astype(raw.dtype, copy=False)
+def answered(served: ServedStream, raw: Matrix, calibrated: Matrix | None) -> tuple[Matrix, Vector]:
+    """Return samples (n, K) under the estimated prior, and that prior (K,); `calibrated` are they as calibrated."""
+    if calibrated is None or not len(raw):
+        return served.stream.correct_many(raw) if len(raw) else raw, served.stream.prior
+    corrected, prior = served.stream.answer(calibrated)
+    return corrected.astype(raw.dtype, copy=False), prior
 
 
 def as_rows(value: Any, n_classes: int, caller: str, dtype: Any = None) -> Matrix:

@@ -35,7 +35,7 @@ class Recent:
         kept = self._kept.setdefault(stream, deque())
         self._kept.move_to_end(stream)
         if len(rows):
-            kept.append(np.array(rows[-ROWS:], np.float32))
+            kept.append(rows[-ROWS:].astype(np.float32))
             self._bytes += kept[-1].nbytes
             self._rows[stream] += len(kept[-1])
         while len(kept) > 1 and self._rows[stream] - len(kept[0]) >= ROWS:

@@ -18,6 +18,7 @@ from reprior._types import Matrix, Vector
 from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
+from reprior.service.damage import signed
 from reprior.service.definition import Recipe, StreamDefinition, decoded, state_bytes
 from reprior.service.pending import LOGGED_BYTES, NOTHING, Change, Logged, Pending
 from reprior.service.receipts import Placement, Receipts
@@ -217,8 +218,8 @@ class ServedStream:
     def add_point(self, now: float) -> None:
         """Add a point to the history, and store the alarm's test with it."""
         self.mark_test_changed()
-        t, n, *values = self.history_point(now)
-        self.pending.put("point", (t, n), self.id, t, n, *values)
+        t, n, prior, variance = self.history_point(now)
+        self.pending.put("point", (t, n), self.id, t, n, prior, signed(variance, self.id, t, n, prior))
         self.activity.point_at, self.activity.point_count = now, self.counted
         if self.activity.curve is not None:
             self.activity.curve.append(self.shift())
@@ -285,7 +286,7 @@ def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -
     state = definition.first.state
     values = np.frombuffer(stored.state, "<f8").astype(np.float64) if len(stored.state) % 8 == 0 else np.empty(0)
     if len(values) != len(state.values):
-        fail("serve", "state", f"hold {len(state.values)} numbers of 8 bytes", f"{len(stored.state)} bytes",
+        fail("serve", "state", f"hold {len(state.values)} numbers of 8 bytes, undamaged", f"{len(stored.state)} bytes",
              remedy=f"The stream {stored.name!r} is damaged; run `reprior serve check`")  # fmt: skip
     stream = Stream.of(replace(state, values=values, labels=state.labels + stored.labels))
     with without_warning():  # the server raised an alarm

@@ -23,6 +23,7 @@ import numpy as np
 
 from reprior._types import Matrix, Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
+from reprior.service.damage import Damage, intact, signed
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import Recipe
 from reprior.service.errors import StoreError
@@ -78,7 +79,7 @@ class Store:
     """
 
     def __init__(self, path: Path, *, wait: float = 5.0) -> None:
-        self.path = path
+        self.path, self.damage = path, Damage()
         self._lock = threading.Lock()
         lock = path.with_name(path.name + ".lock")
         make_private(lock)
@@ -158,7 +159,7 @@ class Store:
 
     def streams(self) -> Iterator[StoredStream]:
         """Yield every stream."""
-        return stored_streams(self.read)
+        return stored_streams(self.read, self.damage)
 
     def last_commit(self) -> int:
         """Return the number of the last commit that wrote samples."""
@@ -177,7 +178,8 @@ class Store:
         """Return the last moment the file knows of, in seconds since 1970."""
         point = self.read("SELECT max(t) FROM history")[0][0]
         post = self.read("SELECT max(last_post) FROM states")[0][0]
-        logged = logged_in(self.read("SELECT number, posts FROM samples ORDER BY number DESC LIMIT 1"))
+        last = self.read("SELECT number, posts FROM samples ORDER BY number DESC LIMIT 1")
+        logged = logged_in(last, self.damage)
         return max((point or 0) / 1000, post or 0.0, *(each.last_post for each in logged))
 
     # what the server writes
@@ -190,7 +192,8 @@ class Store:
             assert made.lastrowid is not None
             number = made.lastrowid
             db.execute("INSERT INTO versions VALUES (?, 1, ?, ?)", (number, now, recipe.definition))
-            db.execute("INSERT INTO states VALUES (?, ?, 0, ?, ?)", (number, recipe.n, now, recipe.state))
+            state = signed(recipe.state, number, 0)
+            db.execute("INSERT INTO states VALUES (?, ?, 0, ?, ?)", (number, recipe.n, now, state))
             if recipe.test is not None:
                 db.execute("INSERT INTO tests VALUES (?, ?)", (number, recipe.test))
             return number
@@ -207,7 +210,7 @@ class Store:
             write_states(db, [c for c in changes if c.state is not None])
             samples = [tuple(c.samples) for c in changes if c.samples is not None]
             if samples:
-                db.execute("INSERT INTO samples VALUES (?, ?)", (number, msgpack.packb(samples)))
+                db.execute("INSERT INTO samples VALUES (?, ?)", (number, signed(msgpack.packb(samples), number)))
             if number % DROP_COMMITS == 0:
                 db.execute("DELETE FROM samples WHERE number < ?", (needed,))
             changes = [c for c in changes if c.pending is not NOTHING]
@@ -251,11 +254,30 @@ class Store:
         """Return the last point (t, n, prior, variance) in each of `points` equal parts of a time range."""
         low, high = int(first * 1000), int(last * 1000)
         width = max(1, -(-(high - low + 1) // points))
-        return self.read(
+        return self._intact_points(stream, self.read(
             "SELECT t, n, prior, variance FROM history WHERE id IN (SELECT id FROM (SELECT id, max(t) FROM history"
             " WHERE stream = ? AND t BETWEEN ? AND ? GROUP BY (t - ?) / ?)) ORDER BY t",
             (stream, low, high, low, width),
-        )
+        ))  # fmt: skip
+
+    def _intact_points(self, stream: int, rows: Sequence[Any]) -> list[tuple[int, int, bytes, bytes]]:
+        """Return points (t, n, prior, variance) without those that are damaged."""
+        points = [(t, n, prior, intact(variance, stream, t, n, prior)) for t, n, prior, variance in rows]
+        good = [(t, n, prior, variance) for t, n, prior, variance in points if variance is not None]
+        if len(good) < len(points):
+            self.damage.note(("history", stream), f"The history of stream number {stream} lacks damaged points.")
+        return good
+
+    def damaged_states(self, streams: Sequence[int]) -> list[int]:
+        """Return which of some streams have a damaged state in the file, and note them."""
+        damaged = []
+        for stream in streams:
+            rows = self.read("SELECT labels, state FROM states WHERE stream = ?", (stream,))
+            bad = any(intact(state, stream, labels) is None for labels, state in rows)
+            why = f"The stored state of stream number {stream} is damaged. Its next samples replace it."
+            self.damage.note(("state", stream), why if bad else None)
+            damaged += [stream] * bad
+        return damaged
 
     def rows(self, stream: int, ids: Sequence[str]) -> list[tuple[str, bytes]]:
         """Return the ids and the bytes of rows that wait for a label."""
@@ -264,8 +286,9 @@ class Store:
 
     def priors(self, stream: int, most: int) -> list[Vector]:
         """Return the last priors (K,) of a stream's history, newest first."""
-        rows = self.read("SELECT prior FROM history WHERE stream = ? ORDER BY t DESC LIMIT ?", (stream, most))
-        return [np.frombuffer(prior, "<f4").astype(np.float64) for (prior,) in rows]
+        sql = "SELECT t, n, prior, variance FROM history WHERE stream = ? ORDER BY t DESC LIMIT ?"
+        points = self._intact_points(stream, self.read(sql, (stream, most)))
+        return [np.frombuffer(prior, "<f4").astype(np.float64) for _, _, prior, _ in points]
 
     def usage(self) -> dict[str, int]:
         """Return how large the file and its log are, in bytes."""
@@ -276,24 +299,27 @@ class Store:
         return sizes
 
 
-def logged_in(rows: Sequence[tuple[int, bytes]]) -> Iterator[Logged]:
-    """Yield the samples of commits (number, posts) in order; those that cannot be read are logged and left out."""
+def logged_in(rows: Sequence[tuple[int, bytes]], damage: Damage) -> Iterator[Logged]:
+    """Yield the samples of commits (number, posts) in order; those that are damaged are noted and left out."""
     for number, posts in rows:
-        try:
-            logged = [Logged(*each) for each in msgpack.unpackb(posts)]
-        except Exception as error:  # damaged bytes may be anything
-            log.error("the samples of commit %d cannot be read (%s)", number, type(error).__name__)
+        data = intact(posts, number)
+        if data is None:
+            damage.note(("samples", number), f"The samples of commit {number} are damaged. Streams may lack them.")
         else:
-            yield from logged
+            yield from (Logged(*each) for each in msgpack.unpackb(data))
 
 
-def stored_streams(read: Callable[[str], Sequence[Any]]) -> Iterator[StoredStream]:
-    """Yield every stream of a file that `read` queries, with the samples that are to be learned again."""
+def stored_streams(read: Callable[[str], Sequence[Any]], damage: Damage) -> Iterator[StoredStream]:
+    """Yield every stream of a file that `read` queries, with the samples that are to be learned again.
+
+    A state that is damaged is empty, so that no stream is made of it.
+    """
     logged = defaultdict(list)
-    for each in logged_in(read("SELECT number, posts FROM samples ORDER BY number")):
+    for each in logged_in(read("SELECT number, posts FROM samples ORDER BY number"), damage):
         logged[each.stream, each.since].append(each)
     for row in read(STREAMS):
         stored = StoredStream(*row)
+        stored = replace(stored, state=intact(stored.state, stored.id, stored.labels) or b"")
         later = [each for each in logged[stored.id, stored.version_since] if each.n > stored.n]
         if later:
             last = later[-1]
@@ -306,7 +332,7 @@ def write_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
 
     Other threads stop at every statement, so a statement writes several states.
     """
-    rows = [c[:5] for c in changes]
+    rows = [(*c[:4], signed(c.state or b"", c.stream, c.labels)) for c in changes]
     while rows:
         count = STATES_AT_ONCE if len(rows) >= STATES_AT_ONCE else 1
         db.execute(WRITE_STATES[count], [value for row in rows[:count] for value in row])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reprior._check import fail
+from reprior.service.damage import Damage, intact
 from reprior.service.database import APPLICATION, as_input_error, claim, connect, make_private
 from reprior.service.definition import StreamDefinition
 from reprior.service.served import restored
@@ -39,8 +40,10 @@ def check(path: Path) -> FileReport:
             homeless = db.execute("PRAGMA foreign_key_check")
             problems += [f"A row of {table} belongs to none of {parent}." for table, _, parent, _ in homeless]
             definitions: dict[bytes, StreamDefinition] = {}
-            for stored in stored_streams(lambda sql: db.execute(sql).fetchall()):
+            damage = Damage()
+            for stored in stored_streams(lambda sql: db.execute(sql).fetchall(), damage):
                 problems += problems_of(db, stored, definitions)
+            problems += damage.sentences()
             rows = {table: int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in TABLES}
             return FileReport(problems, rows)
         except sqlite3.DatabaseError as error:
@@ -57,10 +60,10 @@ def problems_of(db: sqlite3.Connection, stored: StoredStream, definitions: dict[
     problems = []
     if served.stream.n != stored.n:
         problems.append(f"{name} has learned {served.stream.n} samples, but {stored.n} were counted.")
-    size, before, since = 4 * served.n_classes, 0, int(1000 * stored.version_since)
-    query = "SELECT t, n, length(prior), length(variance) FROM history WHERE stream = ? ORDER BY t, n"
-    for t, n, *sizes in db.execute(query, (stored.id,)):
-        if (t > since and not before <= n <= stored.n) or sizes != [size, size]:
+    before, since = 0, int(1000 * stored.version_since)
+    query = "SELECT t, n, prior, variance FROM history WHERE stream = ? ORDER BY t, n"
+    for t, n, prior, variance in db.execute(query, (stored.id,)):
+        if intact(variance, stored.id, t, n, prior) is None or (t > since and not before <= n <= stored.n):
             problems.append(f"{name} has a damaged point in its history, at {t / 1000:.3f}.")
             break
         before = n if t > since else 0  # each model version counts its own samples

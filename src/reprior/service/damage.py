@@ -1,0 +1,40 @@
+"""Checksums of what the database holds: SQLite notices damage to its own structure, but not to the values in it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from zlib import crc32
+
+log = logging.getLogger("reprior.service")
+BYTES = 4  # of a checksum
+
+
+def signed(data: bytes, *beside: Any) -> bytes:
+    """Return bytes and behind them a CRC-32 of them and of the values stored `beside` them."""
+    return data + crc32(repr(beside).encode(), crc32(data)).to_bytes(BYTES, "little")
+
+
+def intact(stored: Any, *beside: Any) -> bytes | None:
+    """Return the bytes that `signed` was given, or None if something has changed since."""
+    data = stored[:-BYTES] if isinstance(stored, bytes) else b""
+    return data if signed(data, *beside) == stored else None
+
+
+class Damage:
+    """What was found damaged in a file, one sentence for each place, until it is found intact."""
+
+    def __init__(self) -> None:
+        self._found: dict[object, str] = {}
+
+    def note(self, place: object, sentence: str | None) -> None:
+        """Remember and log that a place is damaged; without a sentence it is intact."""
+        if sentence is None:
+            self._found.pop(place, None)
+        elif place not in self._found:
+            self._found[place] = sentence
+            log.error("%s", sentence)
+
+    def sentences(self) -> list[str]:
+        """Return what is damaged."""
+        return list(self._found.values())
