@@ -19,7 +19,7 @@ setup(
         Extension(
             "reprior._kernels.native",
             [str(native), *(str(native.with_name(name)) for name in ("small.c", "rows_json.c"))],
-            depends=[str(native.with_name(name)) for name in ("buffers.h", "lanes.h")],
+            depends=[str(native.with_name(name)) for name in ("buffers.h", "ebls.h", "lanes.h")],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             extra_compile_args=FLAGS.split(),
             py_limited_api=True,

@@ -113,8 +113,12 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
             bank = np.abs(rng.normal(size=(filters, 5))) * rng.choice([0.0, 1.0, 30.0])
             kept = np.zeros((4, width))
             kept[:2], kept[2:, :k] = known, rng.dirichlet(np.ones(k), 2)
-            settings = np.array([k, 0.001, 0.01, caution, *rng.choice([[0.0, 0.4, 0.9], [0.05, 0.001, 0.1]])])
-            call, args = native.ebls, [state, kept, settings, bank, slots, rows, 2]
+            settings = np.array([k, 0.001, 0.01, caution, *rng.choice([[0.0, 0.4], [0.05, 0.1]])])
+            call, args = native.ebls, [state, kept, settings, bank, np.zeros((0, 16)), slots, rows, 2]
+            if rng.random() < 0.3:
+                shown, constants = np.zeros((3, width)), np.concatenate([kept, known[:1]])
+                call, args = native.ebls_weights, [np.abs(rng.normal(size=size)), constants,
+                                                   np.array([k, filters, 0.9, 1e-12]), 0.5, shown]  # fmt: skip
         elif which == 3:
             call, args = native.correct, [known, k, rows, np.empty_like(rows), 2]
         elif which == 4:

@@ -68,6 +68,25 @@ def test_fmapls(k: int, options: dict) -> None:
 
 
 @pytest.mark.parametrize("k", SIZES)
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_ebls_weights(k: int, share: float) -> None:
+    source, rows = draw(k, 60)
+    heldout = np.eye(k)[np.arange(6 * k) % k] * 0.7 + 0.3 / k
+    methods = OnlineEbls(source), OnlineEbls(rp.summarize(heldout, np.arange(6 * k) % k), base=np.ones(k))
+    for method in methods:
+        state, ours, theirs = method.init(), *np.full((2, 3, reference.width(k)), np.nan)
+        for _ in range(2):  # at the start, and after samples
+            for loops, out in ((native, ours), (reference, theirs)):
+                assert loops.ebls_weights(state, *method.weight_constants, share, out) == reference.DONE
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-15)
+            np.testing.assert_allclose(ours[2, :k], method.prior(state), rtol=1e-12, atol=1e-15)
+            method.learn(state, rows)
+        np.testing.assert_allclose(method.answer(state)[1], reference.padded(method.weights(state)), rtol=1e-11)
+    native_refuses = native.ebls_weights(state[:5], np.ones((5, 8)), np.ones(4), 1.0, ours)
+    assert native_refuses == reference.REFUSED
+
+
+@pytest.mark.parametrize("k", SIZES)
 @pytest.mark.parametrize("options", [{}, {"drift": False}, {"base": "even"}], ids=str)
 def test_ebls(k: int, options: dict) -> None:
     source, rows = draw(k, 200)

@@ -10,7 +10,7 @@ from worlds import make_problem, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.online.acting import share_of_tests, update_by_label, weights_of
+from reprior.online.acting import share_of_tests, update_by_label, weights_by_labels
 from reprior.online.ebls import OnlineEbls
 from reprior.online.method import step
 from reprior.rows.correction import correct_rows
@@ -50,7 +50,7 @@ def test_a_label_moves_weights_and_biases_as_the_formulas_say(problem) -> None:
     np.testing.assert_allclose(part["newton_sum"], np.stack([np.eye(5)[y] - row] * 2), rtol=1e-9)
     biases = part["newton_sum"] / (part["curvature"] + 1)  # a ridge of one
     expected = part["corrections"] @ np.stack([0 * row, log_shift, *biases])
-    np.testing.assert_allclose(np.log(weights_of(method, state, prior)), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.log(weights_by_labels(method, state, prior)), expected, rtol=1e-9)
 
 
 def test_labels_fade_if_the_prior_may_drift(problem) -> None:

@@ -185,11 +185,15 @@ def test_weights_keep_as_much_of_a_shift_as_the_held_out_samples_of_the_class_su
     counts = n * problem.source.prior
     log_weights = np.log(unshifted / problem.source.prior)
     log_weights += method.acts(method.init()).share * counts / (counts + 1.0) * np.log(prior / unshifted)
-    ratio = method.weights(method.init(), prior) / np.exp(log_weights)
-    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
     without_heldout = OnlineEbls(rp.Source(problem.source.prior))
-    expected = prior / problem.source.prior
-    np.testing.assert_allclose(without_heldout.weights(without_heldout.init(), prior), expected, rtol=1e-12)
+    states = []
+    for each in (method, without_heldout):
+        states.append(each.init())
+        each.view(states[-1], "no_shift")[...], each.view(states[-1], "mean")[:] = 0.0, prior
+        np.testing.assert_allclose(each.prior(states[-1]), prior, rtol=1e-12)
+    ratio = method.weights(states[0]) / np.exp(log_weights)
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
+    np.testing.assert_allclose(without_heldout.weights(states[1]), prior / problem.source.prior, rtol=1e-12)
 
 
 def test_classes_with_few_held_out_samples_do_no_harm_without_a_shift() -> None:

@@ -18,6 +18,7 @@
 #else
 #define FUSED WIDEST
 #endif
+#define WIDE __attribute__((target("avx512f"))) /* whose registers hold eight numbers */
 #else
 #define WIDEST
 #define FUSED
@@ -30,6 +31,8 @@ enum { DONE = -1, REFUSED = -2 };
 typedef double lanes __attribute__((vector_size(32), aligned(8), may_alias));
 typedef int64_t lanes_i __attribute__((vector_size(32), aligned(8), may_alias));
 typedef uint64_t lanes_u __attribute__((vector_size(32), aligned(8), may_alias));
+typedef double lanes_8 __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int64_t lanes_8i __attribute__((vector_size(64), aligned(8), may_alias));
 #define LOAD(p) (*(const lanes *)(p))
 #define STORE(p, x) (*(lanes *)(p) = (x))
 #define SPLAT(x) ((lanes){0} + (x))

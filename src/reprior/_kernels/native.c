@@ -11,7 +11,7 @@ typedef float f4 __attribute__((vector_size(16), aligned(4), may_alias));
 /* Blocks of eight numbers, each in two halves h, whose sums are kept apart: they need not wait for each other. */
 #define HALVES(i, width) \
     for (Py_ssize_t i##_ = 0; i##_ < (width); i##_ += 8) \
-        for (Py_ssize_t i = i##_, h = 0; h < 2; i += LANES, h++)
+        for (Py_ssize_t i = i##_, h = 0; h < 8 / LANES; i += LANES, h++)
 
 enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across pages */
 enum { N, STRENGTH, A, B, LAST, APART, HEAD = 8 }; /* of the online-fmapls state */
@@ -45,6 +45,13 @@ INLINE const char *row_at(const Job *job, Py_ssize_t row, double *room, int sing
 }
 
 INLINE double total_of(const lanes *halves) { return total(halves[0] + halves[1]); }
+#ifdef WIDE
+INLINE double total_of_8(const lanes_8 *x) {
+    lanes halves[2];
+    memcpy(halves, x, sizeof halves);
+    return total_of(halves);
+}
+#endif
 
 INLINE double largest(const double *x, Py_ssize_t width) {
     lanes best = LOAD(x);
@@ -186,27 +193,6 @@ WIDEST static Py_ssize_t fmapls_rows(Job *job) {
 enum { SIZE, MEMORY, RESTARTS, WEIGHT, WITHOUT_SHIFT, COLUMNS }; /* of the bank */
 enum { NO_SHIFT = 1 }; /* where a state has the probability of no shift */
 
-/* Forget what a filter's memory does not hold. Return what its mean, of which `norm` made the sum one, is still to be
- * multiplied by. */
-INLINE double forget(const Job *job, Py_ssize_t f, double norm, double *m, double *s, double *held) {
-    const Py_ssize_t k = job->k, whole_blocks = k / 8 * 8;
-    const double *about = job->bank + COLUMNS * f, memory = about[MEMORY], a = about[SIZE];
-    if (!(memory > 0.0)) return norm;
-    const double keep = 1.0 - 1.0 / memory, whole = (1.0 - keep) * (double)k * a;
-    const double *base = job->valid + (about[WITHOUT_SHIFT] > 0.0 ? 1 : 2) * job->width;
-    lanes sum[2] = {{0}};
-    HALVES(i, job->width) {
-        lanes left = keep * LOAD(s + i), y = left + whole;
-        lanes x = (left * (LOAD(m + i) * norm) + whole * LOAD(base + i)) / y;
-        if (i >= whole_blocks) y *= LOAD(job->valid + i);
-        STORE(s + i, y);
-        STORE(m + i, x);
-        sum[h] += x;
-    }
-    held[f] *= keep;
-    return 1.0 / total_of(sum);
-}
-
 enum { DIRECTIONS = 16 };
 
 /* Add the directed moments of a row, their squares and its probabilities to `sums`. */
@@ -232,100 +218,58 @@ INLINE void add_moments(const Job *job, Py_ssize_t row, double *sums) {
     }
 }
 
-WIDEST static Py_ssize_t ebls_rows(Job *job) {
-    const Py_ssize_t k = job->k, width = job->width, filters = job->filters, whole_blocks = k / 8 * 8;
-    const double share = job->options[1], heldout_noise = job->options[2], caution = job->options[3];
-    const double chance_gain = job->options[4], log_odds_start = job->options[5];
-    const double *without_shift = job->valid + width;
-    const Py_ssize_t each = WIDTH(filters);
-    double *l = job->scratch + width, *z = l + width, *logs = z + each, *norm = logs + each, *limit = norm + each;
-    double unused;
-    for (Py_ssize_t f = filters; f < each; f++) z[f] = 1.0;
-    int settled = 1; /* else each filter forgets when the next row comes, while it is in cache */
-    for (Py_ssize_t f = 0; f < filters; f++) {
-        const double memory = job->bank[COLUMNS * f + MEMORY];
-        limit[f] = memory > 0.0 ? log(memory) : INFINITY;
+INLINE void write_logs(const double *x, double *logs, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n; i++) logs[i] = log_of(x[i] > LEAST_Z ? x[i] : LEAST_Z);
+}
+
+#define PARTS 2
+#define TARGET WIDEST
+#include "ebls.h"
+#ifdef WIDE /* the same with vectors of eight, where registers hold them */
+#define lanes lanes_8
+#define lanes_i lanes_8i
+#define LANES 8
+#define total_of total_of_8
+#define forget forget_8
+#define ebls_rows ebls_rows_8
+#undef PARTS
+#undef TARGET
+#define PARTS 1
+#define TARGET WIDE
+#include "ebls.h"
+#undef lanes
+#undef lanes_i
+#undef LANES
+#undef total_of
+#undef forget
+#undef ebls_rows
+#endif
+
+enum { WITHOUT, ONES, KEPT, UNSHIFTED, SOURCE, KNOWN }; /* what is known of each class */
+
+/* Write class weights, ones and the estimated prior of a state to `out` (3, width). */
+WIDEST static void weigh_classes(const Job *job, const double *known, double share, double *out) {
+    const Py_ssize_t width = job->width, filters = job->filters;
+    const double *weights = job->table + 2, *mean = weights + 3 * filters;
+    const double start = job->options[2], least = job->options[3], no_shift = job->table[NO_SHIFT];
+    const double shifted = no_shift < start ? 1.0 - no_shift / start : 0.0;
+    double *prior = out + 2 * width;
+    const double *without = known + WITHOUT * width, *valid = known + ONES * width, *source = known + SOURCE * width;
+    const double *unshifted = known + UNSHIFTED * width, *kept = known + KEPT * width;
+    memcpy(out + width, valid, (size_t)width * sizeof(double));
+    HALVES(i, width) {
+        lanes x = {0};
+        for (Py_ssize_t f = 0; f < filters; f++) x += weights[f] * LOAD(mean + f * width + i);
+        STORE(prior + i, LOAD(without + i) + shifted * (x - LOAD(without + i)));
     }
-    for (Py_ssize_t row = 0; row < job->n; row++) {
-        double *state = state_of(job, row), *weights = state + 2, *behind = weights + filters, *held = behind + filters;
-        double *mean = held + filters, *precision = mean + filters * width;
-        if (isnan(likelihood(job, row, NULL, l, &unused))) return row;
-        state[N] += 1.0;
-        if (job->directions) add_moments(job, row, precision + filters * width);
-        const double *next = job->slots && row + 1 < job->n ? job->table + job->slots[row + 1] * job->size : NULL;
-        lanes products[2] = {{0}};
-        HALVES(i, width) products[h] += LOAD(l + i) * LOAD(without_shift + i);
-        const double mass = total_of(products);
-        double evidence = 0.0;
-        for (Py_ssize_t f = 0; f < filters; f++) {
-            double *m = mean + f * width, *s = precision + f * width;
-            for (Py_ssize_t i = 0; next && i < width; i += 8) {
-                __builtin_prefetch(next + (m - state) + i, 1);
-                __builtin_prefetch(next + (s - state) + i, 1);
-            }
-            const double rest = settled ? 1.0 : forget(job, f, norm[f], m, s, held);
-            const double lessened = 1.0 + heldout_noise * held[f], count = 1.0 / (lessened * lessened);
-            lanes dot[2] = {{0}}, sum[2] = {{0}};
-            HALVES(i, width) {
-                const lanes x = LOAD(m + i) * rest;
-                STORE(m + i, x);
-                dot[h] += LOAD(l + i) * x;
-            }
-            z[f] = total_of(dot);
-            const double scale = count / z[f];
-            evidence += weights[f] * z[f];
-            HALVES(i, width) {
-                /* with a = sm, b = s(1 − m) and r: the variance of a Beta that has a + r or a for a, as likely as r */
-                lanes x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale, more = y + count;
-                lanes above = y * x + r, beside = r * (count - r), spread = above * (more - above) - beside;
-                spread = SELECT(spread > TINY, spread, SPLAT(TINY));
-                lanes whole = spread + beside * (more + 1.0);
-                /* the mean is (sm + r)/(s + 1), and the precision is the one that matches the variance */
-                x = above / more;
-                y = more * spread / whole;
-                y = SELECT(y < LEAST_PRECISION, SPLAT(LEAST_PRECISION), y);
-                if (i >= whole_blocks) y *= LOAD(job->valid + i);
-                STORE(m + i, x);
-                STORE(s + i, y);
-                sum[h] += x;
-            }
-            norm[f] = 1.0 / total_of(sum);
-        }
-        for (Py_ssize_t f = 0; f < each; f++) logs[f] = log_of(z[f] > LEAST_Z ? z[f] : LEAST_Z);
-        double since = state[N]; /* samples since the last change: a filter of endless memory holds them */
-        for (Py_ssize_t f = 0; f < filters; f++)
-            if (job->bank[COLUMNS * f + MEMORY] == 0.0 && held[f] < since) since = held[f];
-        const double before = 1.0 / (1.0 + caution * since), now = 1.0 / (1.0 + caution * (since + 1.0));
-        double log_odds = log(state[NO_SHIFT] / (1.0 - state[NO_SHIFT])) - log_odds_start;
-        log_odds = log_odds_start + now / before * log_odds + now * (log(mass / evidence) + chance_gain);
-        double no_shift = 1.0 / (1.0 + exp(-log_odds));
-        if (!(no_shift >= LEAST_NO_SHIFT)) no_shift = LEAST_NO_SHIFT;
-        if (no_shift > 1.0 - LEAST_NO_SHIFT) no_shift = 1.0 - LEAST_NO_SHIFT;
-        state[NO_SHIFT] = no_shift;
-        const double part = (1.0 - share) / evidence;
-        for (Py_ssize_t f = 0; f < filters; f++) {
-            weights[f] = part * weights[f] * z[f] + share * job->bank[COLUMNS * f + WEIGHT];
-            held[f] += 1.0;
-        }
-        const double time_limit = log(state[N]);
-        for (Py_ssize_t f = 1; f < filters; f++) { /* a slower filter against the next faster one */
-            if (job->bank[COLUMNS * f + RESTARTS] == 0.0) continue;
-            behind[f] += logs[f - 1] - logs[f];
-            if (behind[f] < 0.0) behind[f] = 0.0;
-            if (behind[f] <= (limit[f] < time_limit ? limit[f] : time_limit)) continue;
-            memcpy(mean + f * width, mean + (f - 1) * width, (size_t)width * sizeof(double));
-            memcpy(precision + f * width, precision + (f - 1) * width, (size_t)width * sizeof(double));
-            norm[f] = norm[f - 1], behind[f] = 0.0, held[f] = held[f - 1];
-            weights[f] = weights[f - 1] = (weights[f - 1] + weights[f]) / 2.0;
-        }
-        settled = row + 1 == job->n || (job->slots && job->slots[row + 1] != job->slots[row]);
-        for (Py_ssize_t f = 0; settled && f < filters; f++) {
-            double *m = mean + f * width;
-            const double rest = forget(job, f, norm[f], m, precision + f * width, held);
-            HALVES(i, width) STORE(m + i, LOAD(m + i) * rest);
-        }
+    for (Py_ssize_t i = 0; i < width; i++) {
+        const double x = prior[i] > least ? prior[i] : least, ratio = valid[i] > 0.0 ? x / without[i] : 1.0;
+        out[i] = exp_of(unshifted[i] + share * kept[i] * log_of(ratio)) * valid[i];
     }
-    return DONE;
+    lanes sum[2] = {{0}};
+    HALVES(i, width) sum[h] += LOAD(source + i) * LOAD(out + i);
+    const double scale = 1.0 / total_of(sum);
+    for (Py_ssize_t i = 0; i < width; i += LANES) STORE(out + i, LOAD(out + i) * scale);
 }
 
 /* Rows of k listed classes each; what is not listed goes to the others in proportion to ε. The caller has made sure
@@ -575,7 +519,29 @@ static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
         !take_rows(&buffers, &job, args[6], args[7]))
         return answer(&buffers, REFUSED);
     job.directions = compared ? directions->buf : NULL;
-    return answer(&buffers, learn(&job, ebls_rows, 4 * WIDTH(job.filters)));
+        Py_ssize_t (*kernel)(Job *) = ebls_rows;
+#ifdef WIDE
+    if (__builtin_cpu_supports("avx512f")) kernel = ebls_rows_8;
+#endif
+    return answer(&buffers, learn(&job, kernel, 5 * WIDTH(job.filters)));
+}
+
+static PyObject *ebls_weights(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    Buffers buffers = {.count = 0};
+    Job job = {0};
+    if (count != 5) return PyErr_Format(PyExc_TypeError, "ebls_weights takes 5 arguments");
+    const double share = PyFloat_AsDouble(args[3]);
+    Py_buffer *state = take(&buffers, args[0], "d", 1, 0), *options = take(&buffers, args[2], "d", 1, 0);
+    Py_buffer *out = take(&buffers, args[4], "d", 2, 1);
+    if (PyErr_Occurred() || !out || options->shape[0] != 4) return answer(&buffers, REFUSED);
+    job.table = state->buf, job.options = options->buf;
+    if (!(job.options[1] >= 1.0 && job.options[1] <= 1e6) || !take_known(&buffers, &job, args[1], job.options[0], KNOWN))
+        return answer(&buffers, REFUSED);
+    job.filters = (Py_ssize_t)job.options[1];
+    if (out->shape[0] != 3 || out->shape[1] != job.width || state->shape[0] < 2 + (3 + job.width) * job.filters)
+        return answer(&buffers, REFUSED);
+    weigh_classes(&job, job.inverse, share, out->buf);
+    return answer(&buffers, DONE);
 }
 
 static PyObject *fmapls_top(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
@@ -755,6 +721,7 @@ PyObject *parse_rows(PyObject *, PyObject *const *, Py_ssize_t), *format_rows(Py
 
 static PyMethodDef functions[] = {
     {"climb", (PyCFunction)(void (*)(void))climb, METH_FASTCALL, NULL},
+    {"ebls_weights", (PyCFunction)(void (*)(void))ebls_weights, METH_FASTCALL, NULL},
     {"em", (PyCFunction)(void (*)(void))em, METH_FASTCALL, NULL},
     {"group_counts", (PyCFunction)(void (*)(void))group_counts, METH_FASTCALL, NULL},
     {"calibrate", (PyCFunction)(void (*)(void))calibrate, METH_FASTCALL, NULL},

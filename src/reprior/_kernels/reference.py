@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from reprior._kernels.small import climb, em, group_counts
 
 __all__ = [  # what `native` offers, too
-    "calibrate", "climb", "correct", "e_step", "ebls", "em", "first_bad_row", "fmapls", "fmapls_top", "format_rows",
-    "group_counts", "parse_rows",
+    "calibrate", "climb", "correct", "e_step", "ebls", "ebls_weights", "em", "first_bad_row", "fmapls", "fmapls_top",
+    "format_rows", "group_counts", "parse_rows",
 ]  # fmt: skip
 
 Array = NDArray[Any]
@@ -206,6 +206,25 @@ def ebls(
             mean = (keep * s[fades] * m[fades] + inflow) / total
             m[fades], s[fades] = mean / mean.sum(axis=1)[:, None], total
             held[fades] *= keep[:, 0]
+    return DONE
+
+
+def ebls_weights(state: Array, constants: Array, options: Array, share: float, out: Array) -> int:
+    """Write class weights, ones, and the estimated prior (K,) of a state without labels to `out` (3, width), padded.
+
+    The prior mixes the filters' mean with the prior that holds without shift: the filters' part is 1 − P(no shift)/P(no
+    shift at the start), at least 0. The weights correct for label shift to this prior, of which `share` applies.
+    `constants` are, padded, the prior without shift, ones, the part of each log class weight that is kept, the log
+    class weights without shift, and the source prior. Options: K; filters; P(no shift) at the start; the least prior.
+    """
+    (k, filters), (no_shift_start, least) = options[:2].astype(int), options[2:]
+    without_shift, _, kept, log_unshifted, source = constants[:, :k]
+    mean = state[2 + 3 * filters :][: filters * width(k)].reshape(filters, -1)[:, :k]
+    shifted = max(0.0, 1.0 - state[1] / no_shift_start)
+    prior = without_shift + shifted * (state[2 : 2 + filters] @ mean - without_shift)
+    w = np.exp(log_unshifted + share * kept * np.log(np.maximum(prior, least) / without_shift))
+    out[:] = 0.0
+    out[:, :k] = w / (source @ w), np.ones(k), prior
     return DONE
 
 

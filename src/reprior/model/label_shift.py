@@ -18,6 +18,7 @@ the classifier knows nothing (I_k = 0). V_k is the covariance of class k, with t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -246,5 +247,5 @@ def amplification(moved: Vector, mean_moved: Vector, settings: Settings) -> floa
 def acting_share(log_evidence: float, amplification: float, settings: Settings) -> float:
     """Return the share of the correction that is applied: the probability of label shift, with odds divided by the
     square root of the amplification. Evidence in favour does not raise the odds above those at the start."""
-    log_odds = np.log(settings.label_shift_odds / amplification**0.5) + min(log_evidence, 0.0)
-    return float(1 / (1 + np.exp(-np.clip(log_odds, -700, 700))))
+    log_odds = math.log(settings.label_shift_odds / math.sqrt(amplification)) + min(log_evidence, 0.0)
+    return 1 / (1 + math.exp(-max(-700.0, min(log_odds, 700.0))))

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -189,10 +188,7 @@ def share_of_tests(method: OnlineEbls, state: Vector) -> float:
     if method.moments is None:
         return 1.0
     log_evidence, amplified, _ = state[method.places["tests"]].tolist()
-    return remembered_share(log_evidence, amplified, method.settings.model)
-
-
-remembered_share = lru_cache(maxsize=10_000)(acting_share)  # it changes with tests, and a server asks at every post
+    return acting_share(log_evidence, amplified, method.settings.model)
 
 
 def has_labels(method: OnlineEbls, state: Vector) -> bool:
@@ -211,11 +207,9 @@ def acts_of(method: OnlineEbls, state: Vector) -> Acts:
     return acts._replace(share=share, reason=reason)
 
 
-def weights_of(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
-    """Return the class weights (K,) of the correction, not normalised, given the estimated `prior` (K,)."""
-    if has_labels(method, state):
-        return np.asarray(np.exp(method.view(state, "corrections") @ log_weights_of_each(method, state, prior)))
-    return np.asarray(np.exp(method.log_unshifted + share_of_tests(method, state) * log_shift(method, prior)))
+def weights_by_labels(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
+    """Return the class weights (K,) of a state with labels, not normalised, given the estimated `prior` (K,)."""
+    return np.asarray(np.exp(method.view(state, "corrections") @ log_weights_of_each(method, state, prior)))
 
 
 def log_shift(method: OnlineEbls, prior: Vector) -> Vector:

@@ -23,12 +23,15 @@ from reprior.model.classifier_error import measure_error
 from reprior.model.label_shift import MAX_LOG_EVIDENCE, Explanations, explanations
 from reprior.online.acting import (
     DIRECTIONS,
+    MIN_PRIOR,
     N_CORRECTIONS,
     acts_of,
+    has_labels,
     learn_and_test,
     replace_output,
+    share_of_tests,
     update_by_label,
-    weights_of,
+    weights_by_labels,
 )
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 from reprior.online.settings import StreamSettings, as_settings
@@ -138,7 +141,7 @@ class OnlineEbls:
         counts = self.n_heldout * self.implied
         return np.asarray(counts / (counts + self.settings.model.sizes[0]))
 
-    # what the kernel takes
+    # what the kernels take
 
     @cached_property
     def kernel_priors(self) -> Matrix:
@@ -160,6 +163,13 @@ class OnlineEbls:
         chance_gain = (k - 1) / (2.0 * self.n_heldout)
         sharing, caution = self.settings.sharing if self.drift else 0.0, self.settings.caution / self.n_heldout
         return np.array([k, sharing, self.heldout_noise, caution, chance_gain, np.log(no_shift / (1.0 - no_shift))])
+
+    @cached_property
+    def weight_constants(self) -> tuple[Matrix, Vector]:
+        """The constants and options of the kernel of class weights."""
+        k, priors = len(self.without_shift), (self.kept_shift, self.log_unshifted, self.source.prior)
+        known = np.concatenate([reference.padded(self.without_shift), *(reference.padded(x)[:1] for x in priors)])
+        return known, np.array([k, len(self.bank), self.settings.model.no_shift, MIN_PRIOR])
 
     @cached_property
     def chains(self) -> list[tuple[float, bool]]:
@@ -275,22 +285,32 @@ class OnlineEbls:
 
     # answers
 
-    def prior(self, state: Vector) -> Vector:
-        """Return the filters' mean and the prior without shift, mixed by the evidence of a shift.
+    def weighed(self, state: Vector) -> Vector:
+        """Return class weights, ones, and the estimated prior (K,), padded, as the kernel `ebls_weights` writes them.
 
-        Only evidence counts: the filters' share is 1 − P(no shift)/P(no shift at the start), at least 0.
+        Only evidence counts for the prior. Labels decide the weights once there are any.
         """
-        no_shift = float(state[self.places["no_shift"].start])
-        shifted = max(0.0, 1.0 - no_shift / self.settings.model.no_shift)
-        if shifted == 0.0:  # as in most streams of a server
-            return self.without_shift.copy()
-        filtered = state[self.places["weights"]] @ self.view(state, "mean")
-        return np.asarray(self.without_shift + shifted * (filtered - self.without_shift))
+        out: Vector = np.empty((3, self.kernel_priors.shape[1]))
+        share, constants = share_of_tests(self, state), self.weight_constants
+        if loops.ebls_weights(state, *constants, share, out) == reference.REFUSED:  # a state that is a slice of others
+            reference.ebls_weights(state, *constants, share, out)
+        if has_labels(self, state):
+            k = len(self.without_shift)
+            w = weights_by_labels(self, state, out[2, :k])
+            out[0, :k] = w / (self.source.prior @ w)
+        return out
 
-    def weights(self, state: Vector, prior: Vector | None = None) -> Vector:
-        """Return the class weights (K,) of the correction; `prior` is that of the state, if the caller has it."""
-        w = weights_of(self, state, self.prior(state) if prior is None else prior)
-        return np.asarray(w / (self.source.prior @ w))
+    def prior(self, state: Vector) -> Vector:
+        """Return the estimated prior (K,): the filters' mean and the prior without shift, mixed by the evidence."""
+        return self.weighed(state)[2, : len(self.without_shift)]
+
+    def weights(self, state: Vector) -> Vector:
+        """Return the class weights (K,) of the correction."""
+        return self.weighed(state)[0, : len(self.without_shift)]
+
+    def answer(self, state: Vector) -> tuple[Vector, Matrix]:
+        out = self.weighed(state)
+        return out[2, : len(self.without_shift)], out[:2]
 
     def acts(self, state: Vector) -> Acts:
         """Return how much of the correction is applied, and why."""

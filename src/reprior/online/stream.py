@@ -294,11 +294,18 @@ class Stream(show.Displayed, Saved):
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         return corrected(blocks, self.weights, self.source, self.calibrator, proba)
 
-    def correct_calibrated(self, rows: Matrix, prior: Vector | None = None) -> Matrix:
-        """Return corrected probabilities (n, K), given what `calibrated` returned. `prior` saves computing it again."""
+    def correct_calibrated(self, rows: Matrix) -> Matrix:
+        """Return corrected probabilities (n, K), given what `calibrated` returned."""
+        return self.answer(rows)[0]
+
+    def answer(self, rows: Matrix) -> tuple[Matrix, Vector]:
+        """Return corrected probabilities (n, K), given what `calibrated` returned, and the estimated prior (K,)."""
         with self._lock:
-            weights = self.method.weights(self._values, prior)
-        return correct_rows(rows, weights)
+            prior, weights = self.method.answer(self._values)
+        out, k = np.empty(rows.shape, rows.dtype), len(prior)
+        if not NATIVE or loops.correct(weights, k, rows, out, 2) != DONE:
+            out = correct_rows(rows, weights[0, :k])
+        return out, prior
 
     def observe(self, p: Any, y: Any) -> None:
         """Learn the label `y` of a sample `p` (K,) that the stream has learned before. Labels may arrive late.
