@@ -118,16 +118,18 @@ def test_values_damaged_while_served_are_reported_and_not_served(tmp_path, monke
         overwrite(db, state[-12:])
         shutil.copy(db, tmp_path / "copy.db")
         hub.store._reader.execute("PRAGMA shrink_memory")
-        assert f"state of stream number {served.id} is damaged" in await problem(hub, wanted=True)
+        assert "state of the stream 's' is damaged" in await problem(hub, wanted=True)
+        await problem(hub, wanted=False)  # without further samples
         await hub.posts.samples("s", Post([[0.3, 0.7]]))
-        await problem(hub, wanted=False)
         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         overwrite(db, variance)
         shutil.copy(db, tmp_path / "other.db")
         hub.store._reader.execute("PRAGMA shrink_memory")
         points = hub.store.read("SELECT count(*) FROM history")[0][0]
         assert len(hub.store.priors(served.id, 10)) == points - 1
-        assert f"history of stream number {served.id} lacks damaged points" in await problem(hub, wanted=True)
+        assert "history of the stream 's' lacks damaged points" in await problem(hub, wanted=True)
+        await hub.delete("s")
+        assert not hub.problems()
         await hub.stop()
 
     asyncio.run(asyncio.wait_for(main(), 30))

@@ -29,10 +29,10 @@ class StreamMethod(Protocol):
     Its functions trust their input; `rows` (n, K) are float64 probabilities. `layout` names the parts of the state in
     order. `learn` and `observe` change the state in place. `variance` is that of each class's share (K,), with a
     sentence on how far to trust it. `valid`: whether finite numbers (S, size) with a whole `n` are S states of this
-    method. `weights` are the class weights (K,) of the correction that is applied. `correction` returns the prior and, as
-    `padded`, these weights. `bind` returns the native kernel as a function of (slots, rows, axes of rows), `bind_top`
-    the one for top-k rows of (slots, indices, values, axes). A kernel that refuses has learned nothing; `learn` then
-    takes checked rows.
+    method. `weights` are the class weights (K,) of the correction that is applied. `correction` returns the prior and,
+    as `padded`, these weights. `bind` returns the native kernel as a function of (slots, rows, axes of rows),
+    `bind_top` the one for top-k rows of (slots, indices, values, axes). A kernel that refuses has learned nothing;
+    `learn` then takes checked rows.
     """
 
     name: ClassVar[str]
