@@ -84,7 +84,7 @@ class RequestChecks:
         if allowed(self.settings.tokens, role, token):
             return
         if token:
-            self.sparingly.warning(("token", who), f"wrong token from {who} for {scope['method']} (role {role} needed)")
+            self.sparingly.line(("token", who), f"wrong token from {who} for {scope['method']} (role {role} needed)")
         what = {"read": "read", "ingest": "send data", "admin": "change something"}[role]
         why = "The token that was sent does not allow this" if token else "No token was sent"
         sentence = f"A bearer token is needed to {what}. {why}."
