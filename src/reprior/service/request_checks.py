@@ -62,6 +62,12 @@ def allowed(tokens: Iterable[Token], role: str, secret: str) -> bool:
     return fits
 
 
+def token_sent(headers: dict[bytes, bytes]) -> str:
+    """Return the bearer token of a request; "" if it has none."""
+    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
 class RequestChecks:
     """The checks that every request passes first."""
 
@@ -79,8 +85,7 @@ class RequestChecks:
         role = role_needed(scope["method"], scope["path"])
         if role is None or not self.settings.tokens:
             return
-        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        token = token.strip() if scheme.lower() == "bearer" else ""
+        token = token_sent(headers)
         if allowed(self.settings.tokens, role, token):
             return
         if token:
