@@ -431,7 +431,9 @@ def test_tokens_are_asked_for_and_never_told(tmp_path):
         for wrong in ("x", "write-token-2", "write-token-11"):
             said = http.put("/streams/a", json={"source": [1, 1]}, headers=bearer(wrong))
             assert "write-token" not in error(said, 401)
-        assert http.get("/healthz").status_code == 200
+        health = http.get("/healthz")
+        assert (health.status_code, health.json()) == (200, {"ok": True, "trouble": None})  # no names of streams
+        assert http.get("/healthz", headers=bearer("read-token-1")).json()["unreadable"] == []
         assert http.put("/streams/a", json={"source": [1, 1]}, headers=bearer("write-token-1")).status_code == 201
         for token in ("read-token-1", "write-token-1"):
             assert http.get("/streams", headers=bearer(token)).json()["total"] == 1

@@ -146,7 +146,7 @@ def test_batches_survive_a_stream_that_is_deleted_and_made_again(client, name):
     assert client.get(name)["n"] == 5
 
 
-def test_callbacks_may_fail(client, name):
+def test_callbacks_may_fail(client, name, caplog):
     def fails(*_):
         raise KeyError("mine")
 
@@ -156,6 +156,7 @@ def test_callbacks_may_fail(client, name):
             batches.add([np.nan, 0.0, 0.0])
         assert batches.flush()
         assert (batches.sent, batches.dropped) == (3, 3)
+    assert caplog.text.count("a callback of Batches failed") == 1  # and not a stack trace for each row
 
 
 def test_a_forked_child_has_batches_of_its_own(client, name):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +85,7 @@ def test_ebls_weights(k: int, share: float) -> None:
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-15)
             np.testing.assert_allclose(ours[2, :k], method.prior(state), rtol=1e-12, atol=1e-15)
             method.learn(state, rows)
-        np.testing.assert_allclose(method.answer(state)[1], reference.padded(method.weights(state)), rtol=1e-11)
+        np.testing.assert_allclose(method.correction(state)[1], reference.padded(method.weights(state)), rtol=1e-11)
     native_refuses = native.ebls_weights(state[:5], np.ones((5, 8)), np.ones(4), 1.0, ours)
     assert native_refuses == reference.REFUSED
 
@@ -97,6 +101,28 @@ def test_ebls(k: int, options: dict) -> None:
     assert learn(native, method, ours, rows) == learn(reference, method, theirs, rows) == reference.DONE
     np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)  # precisions amplify rounding a little
     np.testing.assert_allclose(method.prior(ours), method.prior(theirs), rtol=1e-11)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_vectors_of_four_and_of_eight_give_the_same_bits(tmp_path: Path, monkeypatch) -> None:
+    """A plain build runs both on any machine; the installed kernel takes those that its machine has."""
+    folder, target = Path(_kernels.__file__).parent, tmp_path / "native.abi3.so"
+    flags = ["-O1", "-fwrapv", "-ffp-contract=off", "-Wno-psabi", "-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000",
+             "-DREPRIOR_PLAIN", "-DWIDE=", '-DHAS_WIDE=(getenv("EIGHT") != NULL)']  # fmt: skip
+    sources = [folder / name for name in ("native.c", "small.c", "rows_json.c")]
+    include = sysconfig.get_paths()["include"]
+    subprocess.run(["gcc", *flags, "-I", include, *sources, "-o", target, "-lm"], check=True)
+    plain = module_from_spec(spec_from_loader("native", ExtensionFileLoader("native", str(target))))
+    for k in SIZES:
+        source, rows = draw(k, 200)
+        method, slots = OnlineEbls(source), np.random.default_rng(1).integers(0, 3, 200)
+        for block, size in ((rows, 0), (rows.astype(np.float32), 3)):
+            states = []
+            for loops, eight in ((plain, False), (plain, True), (native, False)):
+                monkeypatch.setenv("EIGHT", "") if eight else monkeypatch.delenv("EIGHT", raising=False)
+                states.append(np.tile(method.init(), (size, 1)) if size else method.init())
+                assert learn(loops, method, states[-1], block, slots if size else None) == reference.DONE
+            assert states[0].tobytes() == states[1].tobytes() == states[2].tobytes()
 
 
 @pytest.mark.parametrize("k", [5, 64])

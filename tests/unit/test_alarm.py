@@ -295,7 +295,11 @@ def test_a_bet_that_stays_flat_does_not_date_a_shift_back():
     rng = np.random.default_rng(0)
     before = np.tile([0.5 + 1e-7, 0.5 - 1e-7], (3000, 1))
     after = np.where(rng.random(400)[:, None] < 0.9, [0.9, 0.1], [0.1, 0.9])
-    alarm = Alarm([1, 1], exact=True, run_length=1e6)
-    for rows in (before, after):
-        alarm.look(rows, [0.5, 0.5])
-    assert 2990 <= alarm.verdict.since <= 3100
+    by_chance = np.tile([0.52, 0.48], (4, 1))
+    for gained in (False, True):
+        alarm = Alarm([1, 1], exact=True, run_length=1e6)
+        if gained:
+            alarm.look(by_chance, [0.5, 0.5])  # a bet on a class gains a little, and then stays flat
+        for rows in (before, after):
+            alarm.look(rows, [0.5, 0.5])
+        assert 2990 <= alarm.verdict.since <= 3100

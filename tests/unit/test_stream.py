@@ -206,7 +206,7 @@ def test_classes_with_few_held_out_samples_do_no_harm_without_a_shift() -> None:
         change = 0.0
         for first in range(0, 1000, 10):
             block, labels = rows[first : first + 10], y[100 + first : 110 + first]
-            corrected = stream.correct_calibrated(block)
+            corrected, _ = stream.correct_calibrated(block)
             at = np.arange(10), labels
             change -= np.log(corrected[at] / block[at]).sum()
             stream.learn_calibrated(block)

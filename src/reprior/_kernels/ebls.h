@@ -1,4 +1,5 @@
-/* The rows of online-ebls; native.c includes this once for each width of vectors, which changes no result. */
+/* The rows of online-ebls, with vectors of LANES numbers; a block of eight numbers is PARTS of them. native.c includes
+ * this once for each width of vectors. All widths give the same results, bit for bit. */
 
 /* Forget what a filter's memory does not hold. Return what its mean, of which `norm` made the sum one, is still to be
  * multiplied by. */
@@ -27,7 +28,8 @@ TARGET static Py_ssize_t ebls_rows(Job *job) {
     const double chance_gain = job->options[4], log_odds_start = job->options[5];
     const double *without_shift = job->valid + width;
     const Py_ssize_t each = WIDTH(filters);
-    double *l = job->scratch + width, *z = l + width, *logs = z + each, *norm = logs + each, *limit = norm + each, *rest = limit + each;
+    double *l = job->scratch + width, *z = l + width, *logs = z + each;
+    double *norm = logs + each, *limit = norm + each, *rest = limit + each;
     double unused;
     for (Py_ssize_t f = filters; f < each; f++) z[f] = 1.0;
     int settled = 1; /* else each filter forgets when the next row comes, while it is in cache */

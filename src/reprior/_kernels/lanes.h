@@ -1,6 +1,7 @@
 /* What the kernels share: vectors of four numbers, and arrays of K classes in WIDTH(K) of them, with zeros behind.
  *
- * Registers hold four numbers on most machines; wider vectors would live in memory there. */
+ * Registers hold four numbers on most machines; wider vectors would live in memory there. So only the kernel that
+ * takes most time (ebls.h) has a second version with vectors of eight. */
 #ifndef REPRIOR_LANES_H
 #define REPRIOR_LANES_H
 
@@ -14,11 +15,13 @@
 #if !defined(REPRIOR_PLAIN) && defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
 #define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 #if __GNUC__ >= 12 /* older ones do not know the levels, which have fused products */
-#define FUSED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("fp-contract=fast")))
+#define LEVELS target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")
+#define FUSED __attribute__((LEVELS, optimize("fp-contract=fast")))
 #else
 #define FUSED WIDEST
 #endif
 #define WIDE __attribute__((target("avx512f"))) /* whose registers hold eight numbers */
+#define HAS_WIDE __builtin_cpu_supports("avx512f") /* tests define both themselves */
 #else
 #define WIDEST
 #define FUSED

@@ -8,7 +8,8 @@ enum { MOST = 7 };
 typedef float f4 __attribute__((vector_size(16), aligned(4), may_alias));
 #define WIDENED(p) __builtin_convertvector(*(const f4 *)(p), lanes)
 #define FOUR(row, i, single) ((single) ? WIDENED((row) + 4 * (i)) : LOAD((row) + 8 * (i))) /* of a row, from i on */
-/* Blocks of eight numbers, each in two halves h, whose sums are kept apart: they need not wait for each other. */
+/* Blocks of eight numbers, each in two halves h (or in one vector of eight), whose sums are kept apart: they need not
+ * wait for each other. */
 #define HALVES(i, width) \
     for (Py_ssize_t i##_ = 0; i##_ < (width); i##_ += 8) \
         for (Py_ssize_t i = i##_, h = 0; h < 8 / LANES; i += LANES, h++)
@@ -177,7 +178,8 @@ WIDEST static Py_ssize_t fmapls_rows(Job *job) {
             const double whole = 1.0 / total_of(sum);
             for (Py_ssize_t i = 0; i < width; i += 4) STORE(u + i, LOAD(u + i) * whole);
         } else { /* the posterior's mean */
-            const double whole = 1.0 / (strength + 1.0 + inflow), keep = strength * whole, add = inflow / (double)k * whole;
+            const double whole = 1.0 / (strength + 1.0 + inflow), keep = strength * whole;
+            const double add = inflow / (double)k * whole;
             scale *= whole;
             Py_ssize_t i = 0;
             for (; i < k / 4 * 4; i += 4) STORE(u + i, keep * LOAD(u + i) + scale * LOAD(joint + i) + add);
@@ -225,21 +227,21 @@ INLINE void write_logs(const double *x, double *logs, Py_ssize_t n) {
 #define PARTS 2
 #define TARGET WIDEST
 #include "ebls.h"
-#ifdef WIDE /* the same with vectors of eight, where registers hold them */
+#undef PARTS
+#undef TARGET
+#ifdef WIDE /* the same with vectors of eight */
+#define PARTS 1
+#define TARGET WIDE
+#define LANES 8
 #define lanes lanes_8
 #define lanes_i lanes_8i
-#define LANES 8
 #define total_of total_of_8
 #define forget forget_8
 #define ebls_rows ebls_rows_8
-#undef PARTS
-#undef TARGET
-#define PARTS 1
-#define TARGET WIDE
 #include "ebls.h"
+#undef LANES
 #undef lanes
 #undef lanes_i
-#undef LANES
 #undef total_of
 #undef forget
 #undef ebls_rows
@@ -248,7 +250,7 @@ INLINE void write_logs(const double *x, double *logs, Py_ssize_t n) {
 enum { WITHOUT, ONES, KEPT, UNSHIFTED, SOURCE, KNOWN }; /* what is known of each class */
 
 /* Write class weights, ones and the estimated prior of a state to `out` (3, width). */
-WIDEST static void weigh_classes(const Job *job, const double *known, double share, double *out) {
+WIDEST static void write_weights(const Job *job, const double *known, double share, double *out) {
     const Py_ssize_t width = job->width, filters = job->filters;
     const double *weights = job->table + 2, *mean = weights + 3 * filters;
     const double start = job->options[2], least = job->options[3], no_shift = job->table[NO_SHIFT];
@@ -498,7 +500,8 @@ static PyObject *fmapls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
     const double delta = job.options[4];
     const int keeps = job.options[3] < 1.0 && delta != PREDICTED; /* S of eq. 24, behind π */
     if (!(delta >= RUNNING && delta <= OBSERVED) || !take_known(&buffers, &job, args[1], job.options[0], 2) ||
-        !take_table(&buffers, &job, args[0], args[3], HEAD + job.width * (1 + keeps)) || !take_rows(&buffers, &job, args[4], args[5]))
+        !take_table(&buffers, &job, args[0], args[3], HEAD + job.width * (1 + keeps)) ||
+        !take_rows(&buffers, &job, args[4], args[5]))
         return answer(&buffers, REFUSED);
     return answer(&buffers, learn(&job, fmapls_rows, 0));
 }
@@ -519,9 +522,9 @@ static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
         !take_rows(&buffers, &job, args[6], args[7]))
         return answer(&buffers, REFUSED);
     job.directions = compared ? directions->buf : NULL;
-        Py_ssize_t (*kernel)(Job *) = ebls_rows;
+    Py_ssize_t (*kernel)(Job *) = ebls_rows;
 #ifdef WIDE
-    if (__builtin_cpu_supports("avx512f")) kernel = ebls_rows_8;
+    if (HAS_WIDE) kernel = ebls_rows_8;
 #endif
     return answer(&buffers, learn(&job, kernel, 5 * WIDTH(job.filters)));
 }
@@ -535,12 +538,13 @@ static PyObject *ebls_weights(PyObject *Py_UNUSED(module), PyObject *const *args
     Py_buffer *out = take(&buffers, args[4], "d", 2, 1);
     if (PyErr_Occurred() || !out || options->shape[0] != 4) return answer(&buffers, REFUSED);
     job.table = state->buf, job.options = options->buf;
-    if (!(job.options[1] >= 1.0 && job.options[1] <= 1e6) || !take_known(&buffers, &job, args[1], job.options[0], KNOWN))
+    if (!(job.options[1] >= 1.0 && job.options[1] <= 1e6) ||
+        !take_known(&buffers, &job, args[1], job.options[0], KNOWN))
         return answer(&buffers, REFUSED);
     job.filters = (Py_ssize_t)job.options[1];
     if (out->shape[0] != 3 || out->shape[1] != job.width || state->shape[0] < 2 + (3 + job.width) * job.filters)
         return answer(&buffers, REFUSED);
-    weigh_classes(&job, job.inverse, share, out->buf);
+    write_weights(&job, job.inverse, share, out->buf);
     return answer(&buffers, DONE);
 }
 

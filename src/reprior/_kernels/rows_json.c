@@ -10,8 +10,10 @@ enum { MOST = 2 };
 #endif
 
 #define TEN(d) 1e##d##0, 1e##d##1, 1e##d##2, 1e##d##3, 1e##d##4, 1e##d##5, 1e##d##6, 1e##d##7, 1e##d##8, 1e##d##9
-#define HUNDRED(d) TEN(d##0), TEN(d##1), TEN(d##2), TEN(d##3), TEN(d##4), TEN(d##5), TEN(d##6), TEN(d##7), TEN(d##8), TEN(d##9)
-static const double TENS[] = {TEN(), TEN(1), TEN(2), TEN(3), TEN(4), TEN(5), TEN(6), TEN(7), TEN(8), TEN(9), HUNDRED(1), HUNDRED(2)};
+#define HUNDRED(d) \
+    TEN(d##0), TEN(d##1), TEN(d##2), TEN(d##3), TEN(d##4), TEN(d##5), TEN(d##6), TEN(d##7), TEN(d##8), TEN(d##9)
+static const double TENS[] = {TEN(),  TEN(1), TEN(2), TEN(3), TEN(4),     TEN(5),
+                              TEN(6), TEN(7), TEN(8), TEN(9), HUNDRED(1), HUNDRED(2)};
 #define W(x) UINT64_C(1##x)
 static const uint64_t WHOLE_TENS[] = {
     W(), W(0), W(00), W(000), W(0000), W(00000), W(000000), W(0000000), W(00000000), W(000000000), W(0000000000),
@@ -189,10 +191,12 @@ PyObject *parse_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssiz
 }
 
 #define ONES(d) d "0 " d "1 " d "2 " d "3 " d "4 " d "5 " d "6 " d "7 " d "8 " d "9 "
-#define DOZENS(d) ONES(d "0") ONES(d "1") ONES(d "2") ONES(d "3") ONES(d "4") ONES(d "5") ONES(d "6") ONES(d "7") ONES(d "8") ONES(d "9")
+#define PAIRS(d) \
+    ONES(d "0") ONES(d "1") ONES(d "2") ONES(d "3") ONES(d "4") \
+    ONES(d "5") ONES(d "6") ONES(d "7") ONES(d "8") ONES(d "9")
 /* the digits of all numbers below 1,000, with a blank behind each */
-static const char TRIPLES[] = DOZENS("0") DOZENS("1") DOZENS("2") DOZENS("3") DOZENS("4") DOZENS("5") DOZENS("6")
-    DOZENS("7") DOZENS("8") DOZENS("9");
+static const char TRIPLES[] =
+    PAIRS("0") PAIRS("1") PAIRS("2") PAIRS("3") PAIRS("4") PAIRS("5") PAIRS("6") PAIRS("7") PAIRS("8") PAIRS("9");
 
 /* Write the nine digits of a number below 10^9, and a byte that the next character replaces. */
 INLINE char *write_digits(char *at, uint32_t x) {

@@ -28,7 +28,7 @@ from reprior.rows.blocks import by_name
 
 log = logging.getLogger("reprior.client")
 OVERHEAD = 300  # bytes that Python needs for one call of `add`, beside the numbers
-LOG_SECONDS = 60.0  # at least between two log lines about dropped rows
+LOG_SECONDS = 60.0  # at least between two log lines about dropped rows, or about failed callbacks
 BAD_BLOCK = (400, 413, 415, 422)  # statuses that say that these very rows cannot be taken, now or later
 ALL: weakref.WeakSet[Batches] = weakref.WeakSet()
 
@@ -91,6 +91,7 @@ class Batches:
         self._client = client
         self._on_answer, self._on_drop = on_answer, on_drop
         self._unlogged, self._logged_at = 0, -math.inf  # dropped rows that no log line has named yet
+        self._failed_at = -math.inf  # when a failed callback was logged
         self._renew()
         ALL.add(self)
 
@@ -260,12 +261,14 @@ class Batches:
         self._call(self._on_drop, rows, reason)
 
     def _call(self, work: Callable[..., None] | None, *args: Any) -> None:
-        """Run a function of the application; what it raises is logged and ends nothing."""
+        """Run a function of the application; what it raises ends nothing and is logged at most once per minute."""
         try:
             if work is not None:
                 work(*args)
         except Exception:
-            log.exception("stream %s: a callback of Batches failed", self.stream)
+            if time.monotonic() - self._failed_at >= LOG_SECONDS:
+                self._failed_at = time.monotonic()
+                log.exception("stream %s: a callback of Batches failed", self.stream)
 
     # the thread
 

@@ -285,32 +285,29 @@ class OnlineEbls:
 
     # answers
 
-    def weighed(self, state: Vector) -> Vector:
-        """Return class weights, ones, and the estimated prior (K,), padded, as the kernel `ebls_weights` writes them.
+    def correction(self, state: Vector) -> tuple[Vector, Matrix]:
+        """Return the estimated prior (K,) and, as `padded`, the class weights of the correction.
 
         Only evidence counts for the prior. Labels decide the weights once there are any.
         """
+        k = len(self.without_shift)
         out: Vector = np.empty((3, self.kernel_priors.shape[1]))
         share, constants = share_of_tests(self, state), self.weight_constants
         if loops.ebls_weights(state, *constants, share, out) == reference.REFUSED:  # a state that is a slice of others
             reference.ebls_weights(state, *constants, share, out)
+        prior = out[2, :k]
         if has_labels(self, state):
-            k = len(self.without_shift)
-            w = weights_by_labels(self, state, out[2, :k])
+            w = weights_by_labels(self, state, prior)
             out[0, :k] = w / (self.source.prior @ w)
-        return out
+        return prior, out[:2]
 
     def prior(self, state: Vector) -> Vector:
         """Return the estimated prior (K,): the filters' mean and the prior without shift, mixed by the evidence."""
-        return self.weighed(state)[2, : len(self.without_shift)]
+        return self.correction(state)[0]
 
     def weights(self, state: Vector) -> Vector:
         """Return the class weights (K,) of the correction."""
-        return self.weighed(state)[0, : len(self.without_shift)]
-
-    def answer(self, state: Vector) -> tuple[Vector, Matrix]:
-        out = self.weighed(state)
-        return out[2, : len(self.without_shift)], out[:2]
+        return np.asarray(self.correction(state)[1][0, : len(self.without_shift)])
 
     def acts(self, state: Vector) -> Acts:
         """Return how much of the correction is applied, and why."""

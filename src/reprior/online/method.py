@@ -29,10 +29,10 @@ class StreamMethod(Protocol):
     Its functions trust their input; `rows` (n, K) are float64 probabilities. `layout` names the parts of the state in
     order. `learn` and `observe` change the state in place. `variance` is that of each class's share (K,), with a
     sentence on how far to trust it. `valid`: whether finite numbers (S, size) with a whole `n` are S states of this
-    method. `weights` are the class weights (K,) of the correction that is applied. `answer` returns the prior and, as
-    `padded`, these weights. `bind` returns the native kernel as a function of (slots, rows, axes of rows), `bind_top`
-    the one for top-k rows of (slots, indices, values, axes). A kernel that refuses has learned nothing; `learn` then
-    takes checked rows.
+    method. `weights` are the class weights (K,) of the correction that is applied. `correction` returns the prior and,
+    as `padded`, these weights. `bind` returns the native kernel as a function of (slots, rows, axes of rows),
+    `bind_top` the one for top-k rows of (slots, indices, values, axes). A kernel that refuses has learned nothing;
+    `learn` then takes checked rows.
     """
 
     name: ClassVar[str]
@@ -51,7 +51,7 @@ class StreamMethod(Protocol):
     def acts(self, state: Vector) -> Acts: ...
     def checks(self, state: Vector) -> StreamChecks: ...
     def weights(self, state: Vector) -> Vector: ...
-    def answer(self, state: Vector) -> tuple[Vector, Matrix]: ...
+    def correction(self, state: Vector) -> tuple[Vector, Matrix]: ...
     def bind(self, table: Matrix) -> Kernel: ...
     def bind_top(self, table: Matrix) -> Kernel: ...
 
@@ -74,7 +74,7 @@ class Untested:
     def weights(self, state: Vector) -> Vector:
         return np.asarray(self.prior(state) / self.source.prior)
 
-    def answer(self, state: Vector) -> tuple[Vector, Matrix]:
+    def correction(self, state: Vector) -> tuple[Vector, Matrix]:
         return self.prior(state), reference.padded(self.weights(state))
 
     def bind(self, table: Matrix) -> Kernel:

@@ -294,14 +294,10 @@ class Stream(show.Displayed, Saved):
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         return corrected(blocks, self.weights, self.source, self.calibrator, proba)
 
-    def correct_calibrated(self, rows: Matrix) -> Matrix:
-        """Return corrected probabilities (n, K), given what `calibrated` returned."""
-        return self.answer(rows)[0]
-
-    def answer(self, rows: Matrix) -> tuple[Matrix, Vector]:
+    def correct_calibrated(self, rows: Matrix) -> tuple[Matrix, Vector]:
         """Return corrected probabilities (n, K), given what `calibrated` returned, and the estimated prior (K,)."""
         with self._lock:
-            prior, weights = self.method.answer(self._values)
+            prior, weights = self.method.correction(self._values)
         out, k = np.empty(rows.shape, rows.dtype), len(prior)
         if not NATIVE or loops.correct(weights, k, rows, out, 2) != DONE:
             out = correct_rows(rows, weights[0, :k])

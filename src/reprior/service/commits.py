@@ -141,7 +141,7 @@ class Commits:
                 served.take_back(change)
             self._dirty |= {served for served in streams if not served.gone}
             if self.trouble is None:
-                log.warning("commit failed: %s", error)
+                log.error("commit failed: %s", error)
             self.trouble = str(error)
             problem = Unavailable(f"{error} This was not stored yet. Send it again with the same seq.")
         else:

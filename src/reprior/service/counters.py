@@ -35,7 +35,7 @@ class Sparingly:
         self._clock = clock
         self._lines: dict[object, tuple[float, int]] = {}  # the last one: when, and how often since
 
-    def warning(self, key: object, text: str) -> None:
+    def line(self, key: object, text: str, level: int = logging.WARNING) -> None:
         """Log `text` unless something with the same key was logged a moment ago."""
         now = self._clock()
         when, more = self._lines.get(key, (-LOG_SECONDS, 0))
@@ -45,7 +45,7 @@ class Sparingly:
         if len(self._lines) >= 10_000:
             self._lines.clear()
         self._lines[key] = now, 0
-        log.warning("%s%s", text, f" ({more} more since the last such line)" if more else "")
+        log.log(level, "%s%s", text, f" ({more} more since the last such line)" if more else "")
 
 
 class Counters:
@@ -71,4 +71,4 @@ class Counters:
         self.refused[stream, reason] += 1
         self.last_refused = {"stream": stream, "reason": reason, "error": sentence[:300], "at": self._clock()}
         about = f"for the stream {stream!r} " if stream else ""
-        self.sparingly.warning((stream, reason), f"data {about}refused ({reason}): {sentence[:300]}")
+        self.sparingly.line((stream, reason), f"data {about}refused ({reason}): {sentence[:300]}")

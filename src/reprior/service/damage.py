@@ -1,4 +1,4 @@
-"""Checksums of what the database holds: SQLite notices damage to its own structure, but not to the values in it."""
+"""Checksums of stored values: SQLite notices damage to its own structure, but not to the values in it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ class Damage:
         elif place not in self._found:
             self._found[place] = sentence
             log.error("%s", sentence)
+
+    def forget(self, stream: int) -> None:
+        """Forget what is noted of a stream that is deleted."""
+        for place in [("state", stream), ("history", stream)]:
+            self.note(place, None)
 
     def sentences(self) -> list[str]:
         """Return what is damaged."""

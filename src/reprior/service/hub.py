@@ -159,14 +159,22 @@ class Hub:
                     try:
                         await self.workers.write(self.store.compact, now, some, keep)
                         damaged = await self.workers.read(self.store.damaged_states, some)
+                        if damaged:
+                            await self.workers.write(self.store.forget_pages)
+                            self._write_again(damaged)
                         self.store.damage.note("file", None)
                     except StoreError as error:
                         self.store.damage.note("file", f"Compaction is put off: {error}")
-                        damaged = []
-                    for served in self.present() if damaged else ():  # those in memory are not damaged
-                        served.state_due |= served.id in damaged
                     await asyncio.sleep(0.01)
             self._forget(now)
+
+    def _write_again(self, damaged: list[int]) -> None:
+        """Commit the states of streams whose stored states are damaged: those in memory are not."""
+        for served in self.present():
+            if served.id in damaged:
+                served.state_due = True
+                self.mark(served)
+        self.commits.request_commit()
 
     def _forget(self, now: float) -> None:
         keep = self.settings.retention

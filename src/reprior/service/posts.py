@@ -9,6 +9,7 @@ import numpy as np
 
 from reprior._check import check_choice, check_matrix, fail
 from reprior._types import Matrix, Vector
+from reprior.online.stream import Stream
 from reprior.service.errors import Missing
 from reprior.service.receipts import Placement
 from reprior.service.served import ServedStream
@@ -77,7 +78,7 @@ class Posts:
         calibrated = None if repeated else self._learn(served, raw, post, placement, now)
         if post.cursor is not None:
             self._move(served, *post.cursor)
-        corrected, prior = answered(served, raw, calibrated) if post.correct else (None, served.stream.prior)
+        corrected, prior = corrected_by(served.stream, raw, calibrated) if post.correct else (None, served.stream.prior)
         counted_at = None
         if repeated and post.client is not None and (offset := served.receipts.offsets.get(post.client)):
             counted_at = offset.n
@@ -152,11 +153,12 @@ class Posts:
         hub.mark(served)
 
 
-def answered(served: ServedStream, raw: Matrix, calibrated: Matrix | None) -> tuple[Matrix, Vector]:
-    """Return samples (n, K) under the estimated prior, and that prior (K,); `calibrated` are they as calibrated."""
+def corrected_by(stream: Stream, raw: Matrix, calibrated: Matrix | None) -> tuple[Matrix, Vector]:
+    """Return samples (n, K) under the estimated prior, and this prior (K,). `calibrated` are the samples as calibrated,
+    None if they were not learned."""
     if calibrated is None or not len(raw):
-        return served.stream.correct_many(raw) if len(raw) else raw, served.stream.prior
-    corrected, prior = served.stream.answer(calibrated)
+        return stream.correct_many(raw) if len(raw) else raw, stream.prior
+    corrected, prior = stream.correct_calibrated(calibrated)
     return corrected.astype(raw.dtype, copy=False), prior
 
 

@@ -62,6 +62,12 @@ def allowed(tokens: Iterable[Token], role: str, secret: str) -> bool:
     return fits
 
 
+def token_sent(headers: dict[bytes, bytes]) -> str:
+    """Return the bearer token of a request; "" if it has none."""
+    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
 class RequestChecks:
     """The checks that every request passes first."""
 
@@ -79,12 +85,11 @@ class RequestChecks:
         role = role_needed(scope["method"], scope["path"])
         if role is None or not self.settings.tokens:
             return
-        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        token = token.strip() if scheme.lower() == "bearer" else ""
+        token = token_sent(headers)
         if allowed(self.settings.tokens, role, token):
             return
         if token:
-            self.sparingly.warning(("token", who), f"wrong token from {who} for {scope['method']} (role {role} needed)")
+            self.sparingly.line(("token", who), f"wrong token from {who} for {scope['method']} (role {role} needed)")
         what = {"read": "read", "ingest": "send data", "admin": "change something"}[role]
         why = "The token that was sent does not allow this" if token else "No token was sent"
         sentence = f"A bearer token is needed to {what}. {why}."

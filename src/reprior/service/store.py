@@ -203,6 +203,7 @@ class Store:
         with self.transaction() as db:
             write_events(db, stream, alarms)
             db.execute("DELETE FROM streams WHERE id = ?", (stream,))
+        self.damage.forget(stream)
 
     def write(self, changes: Sequence[Change], number: int, needed: int) -> None:
         """Commit the changes of several streams together, as commit `number`; samples before `needed` can go."""
@@ -243,6 +244,10 @@ class Store:
             db.execute("DELETE FROM rows WHERE t < ?", (now - keep.rows,))
             db.execute("PRAGMA incremental_vacuum(1000)").fetchall()
 
+    def forget_pages(self) -> None:
+        """Forget pages read before: SQLite writes no value that it remembers as the same, so damage would stay."""
+        self._writer.execute("PRAGMA shrink_memory")
+
     # what pages and webhooks ask for
 
     def versions(self, stream: int) -> list[dict[str, Any]]:
@@ -265,7 +270,7 @@ class Store:
         points = [(t, n, prior, intact(variance, stream, t, n, prior)) for t, n, prior, variance in rows]
         good = [(t, n, prior, variance) for t, n, prior, variance in points if variance is not None]
         if len(good) < len(points):
-            self.damage.note(("history", stream), f"The history of stream number {stream} lacks damaged points.")
+            self.damage.note(("history", stream), f"The history of {self._named(stream)} lacks damaged points.")
         return good
 
     def damaged_states(self, streams: Sequence[int]) -> list[int]:
@@ -274,10 +279,15 @@ class Store:
         for stream in streams:
             rows = self.read("SELECT labels, state FROM states WHERE stream = ?", (stream,))
             bad = any(intact(state, stream, labels) is None for labels, state in rows)
-            why = f"The stored state of stream number {stream} is damaged. Its next samples replace it."
-            self.damage.note(("state", stream), why if bad else None)
+            why = f"The stored state of {self._named(stream)} is damaged. The server writes it again." if bad else None
+            self.damage.note(("state", stream), why)
             damaged += [stream] * bad
         return damaged
+
+    def _named(self, stream: int) -> str:
+        """Return a stream as a sentence names it."""
+        names = self.read("SELECT name FROM streams WHERE id = ?", (stream,))
+        return f"the stream {names[0][0]!r}" if names else f"the deleted stream number {stream}"
 
     def rows(self, stream: int, ids: Sequence[str]) -> list[tuple[str, bytes]]:
         """Return the ids and the bytes of rows that wait for a label."""

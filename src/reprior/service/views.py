@@ -19,6 +19,7 @@ from reprior.online.registry import options_of
 from reprior.online.stream import share_interval
 from reprior.service.errors import Missing, Refused
 from reprior.service.hub import Hub
+from reprior.service.request_checks import allowed, token_sent
 from reprior.service.served import ServedStream
 from reprior.service.wire import answer, json_bytes
 
@@ -93,10 +94,14 @@ def health_of(hub: Hub) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def health(hub: Hub, _: Request) -> Response:
+async def health(hub: Hub, request: Request) -> Response:
+    """Answer whether samples are stored; the details have names of streams, so they are for those who may read."""
+    status, tokens = 200 if hub.trouble is None else 503, hub.settings.tokens
+    if tokens and not allowed(tokens, "read", token_sent(request.scope["header_values"])):
+        return answer({"ok": hub.trouble is None, "trouble": hub.trouble}, status)
     undelivered, _problem = await hub.alarms.undelivered()
     about = {"streams": len(hub.streams), "unreadable": sorted(hub.unreadable), "undelivered": undelivered}
-    return answer(health_of(hub) | about, 200 if hub.trouble is None else 503)
+    return answer(health_of(hub) | about, status)
 
 
 async def get_audit(hub: Hub, request: Request) -> dict[str, Any]:

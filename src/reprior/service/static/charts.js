@@ -14,8 +14,11 @@ function axes(format) {
     return [size, main, null, null, more ? "\n" + more : null, null, null, null, 1];
   });
   return [{ stroke, grid, ticks: grid, font, values: times },
-    { stroke, grid, ticks: grid, font, size: 62, values: (_, ticks) => ticks.map(format) }];
+    { stroke, grid, ticks: grid, font, size: 62, values: (plot, ticks, axis, space, step) => ticks.map((x) => format(x, step)) }];
 }
+
+// A share beside an axis: as many digits as the step between two ticks needs.
+const tick = (x, step) => `${(100 * x).toFixed(Math.max(0, -Math.floor(Math.log10(100 * step) + 1e-9)))} %`;
 
 // Called by uPlot after each drawing: alarms as vertical lines, the time since when they hold as a band.
 function drawMarks(plot) {
@@ -141,7 +144,7 @@ export function drawLines() {
       bands.push({ series: [place, place + 2], fill: stroke + "2e" });
     });
     const highest = (_, low, high) => (!view.chosen.length ? [0, 1] : [0, Math.min(1, Math.max(0.01, (high || 0.01) * 1.05, ...view.chosen.map((c) => view.about.source[c] * 1.05)))]);
-    return { series, bands, axes: axes(percent), scales: { y: { range: highest } }, draw: [drawSources, drawMarks] };
+    return { series, bands, axes: axes(tick), scales: { y: { range: highest } }, draw: [drawSources, drawMarks] };
   }, [view.t, ...view.series.flat()], (i) => view.chosen.map((c, k) => [colours(state.stream, view.chosen)[k],
     `${brief(view.about.classes[c])}: ${percent(view.series[k][1][i])} (${percent(view.series[k][2][i])} to ${percent(view.series[k][0][i])})`])
     .concat([[null, plural(view.n[i], "sample", "samples")]]));
