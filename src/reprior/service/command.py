@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,6 @@ HERE = ("127.0.0.1", "::1", "localhost")
 FILE = click.Path(dir_okay=False, path_type=Path)
 SAME_NAMES = ("db", "public_url", "stale_after", "webhook", "forward", "demo", "metric_streams")  # as in `Settings`
 GARBAGE_OBJECTS = 20_000  # between two searches for garbage; with Python's 700 they take a tenth of a post's CPU time
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h has them
-KEPT_BYTES = 16 << 20  # above it memory goes back to the system, as after a post of 32 MB
 
 
 def from_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -232,16 +229,6 @@ def reload_tokens(current: list[Any], options: dict[str, Any]) -> None:
     log.info("tokens reloaded: %s", ", ".join(f"{token.name} ({token.role})" for token in tokens) or "none")
 
 
-def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next post; else pages come and go, an eighth of the CPU of a large post."""
-    from ctypes import CDLL
-
-    with suppress(AttributeError, OSError, TypeError):  # another C library, or Windows
-        mallopt = CDLL(None).mallopt
-        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(M_MMAP_THRESHOLD, KEPT_BYTES // 2)
-
-
 def run(server: Any, listening: socket.socket, tokens: list[Any], options: dict[str, Any]) -> None:
     """Run a server; once it listens, print where."""
     import asyncio
@@ -267,7 +254,6 @@ def run(server: Any, listening: socket.socket, tokens: list[Any], options: dict[
         from uvloop import new_event_loop
     except ImportError:
         new_event_loop = None
-    keep_freed_memory()
     gc.freeze()  # what was loaded lives as long as the process: do not look for garbage in it
     gc.set_threshold(GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
