@@ -643,6 +643,8 @@ def test_a_threshold_decides_as_the_corrected_probability_does() -> None:
             assert ((target[:, 1] > raw) == (est.correct(target)[:, 1] > at)).all()
             assert est.threshold("legit", 1 - at) == pytest.approx(1 - raw)
     assert est.threshold(1, 0.5) == est.threshold("fraud")
+    with pytest.raises(rp.InputError, match="`label` must hold names of classes; got frau"):
+        est.threshold("frau")
     with pytest.raises(InputError, match="`at` must be a number above 0 and below 1"):
         est.threshold("fraud", 1.0)
     with pytest.raises(InputError, match=r"have two classes.*got 3 classes"):
