@@ -185,7 +185,7 @@ class Form:
             if not good:
                 got = value if shown is None else shown[number].decode(errors="replace")
                 if self.kind == CSV and got.count('"') % 2:
-                    fail(self.caller, self.name, "have no line break inside quotes", repr(got)[:80],
+                    fail(self.caller, self.name, "close each quote on its line", repr(got)[:80],
                          place=f"row {first + number}", remedy="Use `reprior correct` for this file")  # fmt: skip
                 fail(self.caller, self.name, rule, repr(got)[:80], place=f"row {first + number}")
         fail(self.caller, self.name, "have numbers of ordinary size in every row", "others",
