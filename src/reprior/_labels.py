@@ -182,11 +182,11 @@ def _by_name(
     return labels
 
 
-def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | None = None) -> int:
+def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | None = None, name: str = "y") -> int:
     """Return the column of one sample's label, a name or an index; a single float is no index."""
     if classes is not None and isinstance(y, (float, np.floating)) and y == y and values_of(classes) is None:
-        fail(caller, "y", "be the name of a class, or a column index", y, remedy=f"The classes are {listed(classes)}")
-    return int(check_labels([y], caller, "y", 1, n_classes, classes, place=lambda _: "")[0])
+        fail(caller, name, "be the name of a class, or a column index", y, remedy=f"The classes are {listed(classes)}")
+    return int(check_labels([y], caller, name, 1, n_classes, classes, place=lambda _: "")[0])
 
 
 def check_learned(labels: int, n: float, caller: str, of: str = "") -> None:

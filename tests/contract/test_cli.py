@@ -305,6 +305,20 @@ def test_no_command_overwrites_its_input(refused, files, tmp_path):
         assert "be apart from the input" in refused(*line)
 
 
+def test_commands_that_write_files_alone_refuse_standard_output(refused, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # they used to write a file with the name "-"
+    rest = [files["csv"], "-s", files["heldout"], "-o", "-"]
+    for line in (["fit", files["heldout"], "-o", "-"], ["report", *rest], ["query", *rest]):
+        assert "must name a file; got -" in refused(*line)
+
+
+def test_no_command_prints_the_help(call):
+    code, out, err = call()
+    assert (code, out) == (1, "")
+    assert err.startswith("Usage: reprior")
+    assert "Error" not in err
+
+
 def test_the_name_of_an_output_may_not_promise_another_format(call, refused, files, tmp_path):
     for name, out in (("npy", "o.csv"), ("csv", "o.parquet"), ("ndjson", "o.npy")):
         err = refused("correct", files[name], "-s", files["counts"], "-o", tmp_path / out)

@@ -323,6 +323,26 @@ def test_names_of_classes_may_hold_semicolons(call, refused, tmp_path):
         assert "separated by commas" in refused("fit", path, "-o", tmp_path / "other.reprior")
 
 
+@pytest.mark.parametrize("command", ["estimate", "stream"])
+def test_probabilities_in_an_object_under_a_key_are_refused_with_the_way_out(call, refused, files, tmp_path, command):
+    record = {"id": "a", "shop": 3, "proba": dict.fromkeys("wxyz", 0.25)}
+    (tmp_path / "t.ndjson").write_text(f"{json.dumps(record)}\n" * 30)
+    err = refused(command, tmp_path / "t.ndjson", "-s", files["counts"])
+    assert "an object under 'proba'. Move its keys to the top of the record." in err
+    counts = json.loads(files["counts"].read_text())
+    beside = dict.fromkeys(counts, 1 / len(counts)) | {"features": {"a": 1.0}}  # numbers that are no probabilities
+    (tmp_path / "t.ndjson").write_text(f"{json.dumps(beside)}\n" * 30)
+    assert call(command, tmp_path / "t.ndjson", "-s", files["counts"])[0] == 0
+
+
+def test_a_stream_of_csv_refuses_line_breaks_inside_quotes(call, files, tmp_path):
+    head, first, *others = files["csv"].read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join([f"{head},note", f'{first},"two', 'lines"', *others]) + "\n")
+    code, _, err = call("stream", tmp_path / "t.csv", "-s", files["counts"])
+    assert code == 1
+    assert "close each quote on its line" in err
+
+
 def test_names_of_an_array_may_have_another_order_than_the_source(call, tmp_path):
     rows = np.random.default_rng(0).dirichlet(np.ones(3), 50)
     np.save(tmp_path / "t.npy", rows)

@@ -588,7 +588,7 @@ def test_states_that_no_run_wrote_are_refused(call, files, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(b'a,b\n0.5,"0.5\n0.5,0.5\n', "have 2 values, numbers for the classes, on each line; got"),
+    [(b'a,b\n0.5,"0.5\n0.5,0.5\n', "close each quote on its line; got"),
      (b"a,b\r0.5,0.5\r", "begin with a line of column names"),
      (b"a,a\n0.5,0.5\n", "have columns with different names"),
      (b"0.5,0.5\n0.5,0.5\n", "begin with a line of column names"),

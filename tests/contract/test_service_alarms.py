@@ -198,7 +198,7 @@ def test_a_silence_holds_messages_back_and_nothing_else(tmp_path, quick):
     with Background(settings(tmp_path, quick)) as running, Client(running.url) as client:
         for name in ("short", "long", "loud"):
             client.put(name, [1, 1], alarm=ALARM)
-        assert client.silence("short", 1.0, by="Ann", note="test")["by"] == "Ann"
+        assert client.silence("short", 3.0, by="Ann", note="test")["by"] == "Ann"
         client.silence("long", 3600, by="Ann")
         for name in ("short", "long", "loud"):
             client.send(name, outputs(0.99, 500))

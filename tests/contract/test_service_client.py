@@ -270,6 +270,11 @@ def test_rows_too_many_for_one_body_are_sent_in_several(tmp_path, packed):
         assert client.get("s")["n"] == 1500
 
 
+def test_a_stream_without_a_name_is_refused(client):
+    with pytest.raises(rp.InputError, match="must be the name of a stream; got an empty text"):
+        client.get("")
+
+
 def test_labels_follow_by_prediction_id(tmp_path):
     rows = rows_of(600, 3)
     ids = [f"p{k}" for k in range(600)]

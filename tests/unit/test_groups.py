@@ -287,6 +287,13 @@ def test_bad_keys_are_refused_in_a_sentence(keys: Any, sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
+def test_names_of_classes_are_printed_without_control_characters_and_the_rarer_of_two_is_shown() -> None:
+    rows = np.random.default_rng(0).dirichlet([1.0, 9.0], 200)
+    text = str(rp.pipeline(counts={"rare\tone": 10, "usual\x1b[1m": 90}).groups(["a", "b"] * 100, rows))
+    assert not {"\x1b", "\t"} & {*text}
+    assert [line.split()[2] for line in text.splitlines() if line.startswith(("a ", "b "))] == ["rare·one"] * 2
+
+
 def test_a_table_of_all_groups() -> None:
     source = rp.Source(np.array([0.5, 0.5]), classes=("cat", "dog"))
     table = groups(source, ["b", "a", "b"], np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])).columns()

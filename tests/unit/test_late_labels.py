@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from worlds import make_problem, softmax
+from worlds import make_problem, posteriors, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.online.acting import share_of_tests, update_by_label, weights_by_labels
+from reprior.online.acting import NotLabelShift, share_of_tests, update_by_label, weights_by_labels
 from reprior.online.ebls import OnlineEbls
 from reprior.online.method import step
 from reprior.rows.correction import correct_rows
@@ -51,6 +51,29 @@ def test_a_label_moves_weights_and_biases_as_the_formulas_say(problem) -> None:
     biases = part["newton_sum"] / (part["curvature"] + 1)  # a ridge of one
     expected = part["corrections"] @ np.stack([0 * row, log_shift, *biases])
     np.testing.assert_allclose(np.log(weights_by_labels(method, state, prior)), expected, rtol=1e-9)
+
+
+def test_tests_after_a_label_change_the_weight_of_label_shift() -> None:
+    rng = np.random.default_rng(0)
+    means = 3.0 * np.eye(4)
+
+    def draw(blur: float) -> tuple[np.ndarray, np.ndarray]:
+        y = rng.choice(4, 1000)
+        x = means[y] + blur * rng.normal(size=(1000, 4))
+        return posteriors(x, means, np.full(4, 0.25)), y
+
+    pipe, (quiet, y), (blurred, _) = rp.pipeline(*draw(1.0)), draw(1.0), draw(2.0)
+    streams = [pipe.stream(), pipe.stream()]
+    for stream in streams:
+        stream.learn_many(quiet[:200])
+    streams[1].observe(quiet[0], int(y[0]))
+    for stream in streams:
+        assert stream.acts.share > 0.8
+        with pytest.warns(NotLabelShift):
+            stream.learn_many(blurred)
+    without, with_label = (stream.acts.share for stream in streams)
+    assert without < 0.5
+    assert with_label == pytest.approx(without, abs=0.02)
 
 
 def test_labels_fade_if_the_prior_may_drift(problem) -> None:

@@ -425,6 +425,18 @@ def test_columns_under_each_other_s_names_are_noticed() -> None:
         rp.pipeline(rng.dirichlet(np.ones(3), 200), names[y], classes=["bus", "car", "walk"])
 
 
+def test_two_exchanged_class_names_among_many_are_noticed() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 6, 500)
+    rows = rng.dirichlet(np.ones(6), 500) + 0.8 * np.eye(6)[y]
+    rows /= rows.sum(axis=1, keepdims=True)
+    names = np.array(list("abcdef"))
+    rp.pipeline(rows, names[y], classes=list("abcdef"))
+    with pytest.warns(UserWarning, match="contradict each other for the classes [bd] and [bd]"):
+        rp.pipeline(rows, names[y], classes=list("adcbef"))
+    assert label_mismatch(rp.summarize(rows[:20], np.array([0, 3, 2, 1, 4, 5])[y[:20]]), None) == ""  # too few
+
+
 @pytest.mark.parametrize("separation", [1.5, 2.5, 4.0])
 def test_swapped_columns_are_noticed_with_ten_rare_held_out_samples(separation: float) -> None:
     """They used to pass in silence, and almost everything was called fraud."""
@@ -631,6 +643,8 @@ def test_a_threshold_decides_as_the_corrected_probability_does() -> None:
             assert ((target[:, 1] > raw) == (est.correct(target)[:, 1] > at)).all()
             assert est.threshold("legit", 1 - at) == pytest.approx(1 - raw)
     assert est.threshold(1, 0.5) == est.threshold("fraud")
+    with pytest.raises(rp.InputError, match="`label` must hold names of classes; got frau"):
+        est.threshold("frau")
     with pytest.raises(InputError, match="`at` must be a number above 0 and below 1"):
         est.threshold("fraud", 1.0)
     with pytest.raises(InputError, match=r"have two classes.*got 3 classes"):

@@ -96,6 +96,9 @@ def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
             return end.exit_code
         except (click.Abort, KeyboardInterrupt):
             message, code = "Interrupted. No partial file was left.", INTERRUPTED
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            return BAD_INPUT
         except click.ClickException as error:
             hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
             message = f"{error.format_message()} (see `{hint} --help`)"
@@ -127,8 +130,10 @@ def sentence_about(error: Exception) -> str:
     return ""
 
 
-def keep_apart(caller: str, output: Path | None, *inputs: Path | None) -> None:
-    """Refuse an output that would overwrite an input, under whatever name, or lie inside an input folder."""
+def keep_apart(caller: str, output: Path | None, *inputs: Path | None, standard: bool = False) -> None:
+    """Refuse an output that would overwrite an input or lie inside an input folder, and "-" if not `standard`."""
+    if str(output) == "-" and not standard:
+        fail(caller, "--output", "name a file", "-", remedy="This command does not write to standard output")
     for path in inputs:
         if output is None or path is None or "-" in (str(output), str(path)):
             continue

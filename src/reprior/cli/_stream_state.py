@@ -44,7 +44,7 @@ class StreamOptions(SimpleNamespace):
         check_number(self.level, STREAM, "--level", low=0, high=1, open_low=True)
         if self.name is not None and self.label is None:
             raise click.UsageError("--id needs --label, the key of the late labels")
-        keep_apart(STREAM, self.output, self.input, self.source, self.counts, self.state)
+        keep_apart(STREAM, self.output, self.input, self.source, self.counts, self.state, standard=True)
         if self.state is not None and is_special(self.state):
             fail(STREAM, "--state", "be a file, which a restart can read again", self.state)
         self.emitted = self.emit or ("both" if str(self.output) == "-" else "rows")

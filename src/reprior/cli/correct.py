@@ -62,7 +62,7 @@ def command(
         raise click.UsageError("Pass either --prior or --by: a prior from a file is the same for all groups")
     if watch is not None and (prior is not None or files["by"]):
         raise click.UsageError("Pass --watch without --prior and --by: it judges one estimate of all samples")
-    keep_apart("correct", output, files["target"], files["source"], files["counts"], prior, watch)
+    keep_apart("correct", output, files["target"], files["source"], files["counts"], prior, watch, standard=True)
     special = str(output) == "-" or (is_special(output) and not files["target"].is_dir())
     with alone("correct", watch, "--watch") if watch is not None else nullcontext():
         job, wanted = read_inputs("correct", **files), Wanted(prior, watch, anyway, sets, sets_by_class)

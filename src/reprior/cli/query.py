@@ -57,7 +57,7 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     value = {"output": str(output), "rows": rows[fresh], "weights": weights[fresh], "chances": chances[fresh],
              "named_by": column, "n": estimate.n, "n_labels": estimate.n_labels,
              "labels_needed": chosen.labels_needed} | job.how_made  # fmt: skip
-    lines = [f"{output}: {len(fresh)} of {counted(left, 'row')} without a label, named by {column}"]
+    lines = [f"{output}: {len(fresh):,} of {counted(left, 'row')} without a label, named by {column}"]
     if why:
         lines[0] += f" number, since {why}"
     if estimate.n_labels:

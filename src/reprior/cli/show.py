@@ -114,5 +114,5 @@ def raised(value: dict[str, Any]) -> str:
     if alarm is None:
         return "no alarm was raised" if value["watched"] else "no alarm watches"
     since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
-    names = ", ".join(map(str, alarm["classes"][:8]))
+    names = ", ".join(cut(str(name)) for name in alarm["classes"][:8])
     return f"alarm raised at row {alarm['raised_at']}, since about row {alarm['since']}{since}: {names}"

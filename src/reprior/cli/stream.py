@@ -24,7 +24,7 @@ from reprior.cli._inputs import (  # isort: skip
 from reprior.cli._pipes import Arriving, Leaving, Stop, tail_of
 from reprior.cli._shell import DONE, INTERRUPTED, alone, printable
 from reprior.cli._stream_state import AlarmWatch, Batch, LateLabels, RunState, StreamOptions, restore, save, seconds_of
-from reprior.estimates.show import applied
+from reprior.estimates.show import applied, cut
 from reprior.io.files import RECORD_BYTES, prepare, refuse_probabilities, too_long
 from reprior.io.records import CSV, JSON, MSGPACK, UTF8_MARK, Roles, header_names, recognise
 from reprior.io.table import Choice, left_aside
@@ -104,8 +104,9 @@ def report(run: StreamRun, piped: bool) -> list[str]:
         lines.append(f"{lost}; see --remember and --id")
     if alarm:
         since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
+        names = ", ".join(cut(str(name)) for name in alarm["classes"][:8])
         lines.append(f"The alarm was raised at row {alarm['raised_at']}; predictions have changed since about row"
-                     f" {alarm['since']}{since}: {', '.join(map(str, alarm['classes'][:8]))}.")  # fmt: skip
+                     f" {alarm['since']}{since}: {names}.")  # fmt: skip
     if run.stream.acts.log_evidence is not None:
         lines.append(applied(run.stream.acts))
     if not piped:

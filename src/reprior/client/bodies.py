@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from reprior._check import check_matrix, in_order, names_of, own_names
+from reprior._check import check_matrix, fail, in_order, names_of, own_names
 from reprior._labels import same_rows
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import by_name
@@ -80,6 +80,8 @@ def bytes_of(saved: Any) -> bytes:
 
 def at(stream: str, what: str = "") -> str:
     """Return the path of a stream, or of something below it."""
+    if not stream:
+        fail("Client", "name", "be the name of a stream", "an empty text")
     return f"/streams/{quote(stream, safe='')}" + (what and f"/{what}")
 
 

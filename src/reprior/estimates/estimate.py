@@ -159,7 +159,7 @@ class PriorEstimate(Comparable, show.Displayed):
         if len(self.weights) != 2:
             fail("threshold", "estimate", "have two classes, because one threshold cannot decide between more",
                  f"{len(self.weights)} classes", remedy="Correct the samples instead")  # fmt: skip
-        own = check_label(label, "threshold", 2, self.source.classes)
+        own = check_label(label, "threshold", 2, self.source.classes, "label")
         wanted = check_level(at, "threshold", "at")
         log_odds = np.log(wanted / (1 - wanted)) - np.log(self.weights[own] / self.weights[1 - own])
         if self.calibrator is not None:  # its classes are centred, so that both scales act on half of the log-odds

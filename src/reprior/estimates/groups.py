@@ -61,8 +61,8 @@ class Population(Comparable):
         """Return the population in a few sentences."""
         names = self.classes or tuple(f"class {j}" for j in range(len(self.prior)))
         largest = np.argsort(-self.prior, kind="stable")[:5]
-        prior = ", ".join(f"{names[j]} {percent(self.prior[j], 1)}" for j in largest)
-        more = f" and {len(names) - 5} more classes" if len(names) > 5 else ""
+        prior = ", ".join(f"{show.cut(names[j])} {percent(self.prior[j], 1)}" for j in largest)
+        more = f" and {counted(len(names) - 5, 'other class', 'other classes')}" if len(names) > 5 else ""
         out = [f"{counted(self.n_groups, 'group')} with {counted(self.n, 'sample')}.", f"Common prior: {prior}{more}."]
         if self.n_groups == 1:
             return out
@@ -265,7 +265,7 @@ def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[lis
     called = key_texts(groups)
     for g in shown:
         estimate = groups[groups.keys[g]]
-        k = show.movers(estimate)[0]
+        k = show.movers(estimate)[0] if len(groups.prior[g]) > 2 else int(groups.source.prior.argmin())
         rows.append([show.cut(called[g]), f"{groups.n[g]:,}", show.cut(estimate.source.called[k]),
                      show.share(groups.source.prior[k]), show.share(groups.shares[g, k])])  # fmt: skip
         if level is not None:

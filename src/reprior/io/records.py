@@ -184,6 +184,9 @@ class Form:
                 good = False
             if not good:
                 got = value if shown is None else shown[number].decode(errors="replace")
+                if self.kind == CSV and got.count('"') % 2:
+                    fail(self.caller, self.name, "close each quote on its line", repr(got)[:80],
+                         place=f"row {first + number}", remedy="Use `reprior correct` for this file")  # fmt: skip
                 fail(self.caller, self.name, rule, repr(got)[:80], place=f"row {first + number}")
         fail(self.caller, self.name, "have numbers of ordinary size in every row", "others",
              place=f"row {first} or after")  # fmt: skip
@@ -282,12 +285,23 @@ def form_of(
     if not isinstance(value, dict):
         fail(choice.caller, name, "hold a list or an object on each line", type(value).__name__)
     types = {key: type(item).__name__ for key, item in value.items()}
+    kinds = [type(item) for item in value.values()]
+    if not choice.columns and not {list, bytes} & {*kinds} and kinds.count(int) + kinds.count(float) < 2:
+        refuse_nested(value, choice, name)
     present = [key for key in aside if key in value]
     chosen = choose([value_column(key, item) for key, item in value.items()], types, choice, name, present)
     if not chosen.is_list:
         return replace(form, columns=chosen.names, n_classes=len(chosen.names), unused=chosen.unused), chosen.label
     held = value[chosen.names[0]]
     return replace(form, key=chosen.names[0], n_classes=len(held), raw=isinstance(held, bytes)), chosen.label
+
+
+def refuse_nested(value: dict[str, Any], choice: Choice, name: str) -> None:
+    """Refuse a record that holds its probabilities by class in an object under a key."""
+    for key, item in value.items():
+        if isinstance(item, dict) and item and all(type(p) in (int, float) for p in item.values()):
+            fail(choice.caller, name, "have one key per class in each record, or a list of probabilities under one key",
+                 f"an object under {key!r}", remedy="Move its keys to the top of the record")  # fmt: skip
 
 
 def csv_form(line: bytes, row: bytes, choice: Choice, n_classes: int, roles: Roles) -> Form:

@@ -6,7 +6,8 @@ blocks gives the same state.
 
 With labels, four corrections compete: none, label shift, and class biases that two memories of labels show. Each has a
 weight, which the labels' likelihood under it multiplies; a part of all weight returns to the start with every label, so
-that a correction that was wrong can be right later [herbster1998]. Log class weights are averaged by these weights.
+that a correction that was wrong can be right later [herbster1998]. A test after labels multiplies the weights by what
+it changes at the start. Log class weights are averaged by these weights.
 """
 
 from __future__ import annotations
@@ -161,6 +162,8 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
         tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
         after = evidence_of(method, state) + tested
         method.view(state, "tests")[:] = after.log_evidence, after.amplification, after.n_tests
+        if has_labels(method, state):
+            update_by_test(method, state, before)
     if n % window == 0:
         sums[:] = 0.0
         method.view(state, "proba_sums")[:] = 0.0
@@ -226,6 +229,21 @@ def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Mat
     return np.stack([none, none + log_shift(method, prior), *(none + biases)])
 
 
+def start_weights(method: OnlineEbls, share: float) -> Vector:
+    """Return the weights (N_CORRECTIONS,) of the corrections without labels: label shift has the tests' `share`."""
+    share = max(share, method.settings.model.min_probability)
+    start = np.full(N_CORRECTIONS, (1 - share) / (N_CORRECTIONS - 1))
+    start[1] = share
+    return start
+
+
+def update_by_test(method: OnlineEbls, state: Vector, before: float) -> None:
+    """Weigh the corrections by a test after labels: new weight ∝ weight · start weight now / start weight `before`."""
+    corrections = method.view(state, "corrections")
+    weights = corrections * start_weights(method, share_of_tests(method, state)) / start_weights(method, before)
+    corrections[:] = weights / weights.sum()
+
+
 def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prior: Vector) -> None:
     """Weigh the corrections by how well they predict the label `y` of `row` (K,), then let both memories learn it.
 
@@ -235,9 +253,7 @@ def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prio
     each, settings = log_weights_of_each(method, state, prior), method.settings
     p = row * np.exp(each - each.max(axis=1, keepdims=True))
     p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
-    share = max(share_of_tests(method, state), settings.model.min_probability)
-    start = np.full(N_CORRECTIONS, (1 - share) / (N_CORRECTIONS - 1))
-    start[1] = share
+    start = start_weights(method, share_of_tests(method, state))
     corrections = method.view(state, "corrections")
     weights = corrections if has_labels(method, state) else start
     weights = weights * np.maximum(p[:, y], MIN_PROBABILITY)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import xlogy
 
-from reprior._types import Labels, Source
+from reprior._types import Labels, Matrix, Source
 from reprior.rows.calibrated import Calibrator
 
 # Constants by 190 classifiers of 35 sets, three draws each: of true labels 0.7 % are doubted with 50 held-out samples
@@ -16,10 +17,15 @@ MIN_CONFIRMED = 0.1  # part of the expected association that labels have to show
 CLAIMED = 4.0  # expected association above which labels can contradict the probabilities, in standard errors
 MISSED = 5.0  # standard errors by which labels that contradict the probabilities fall short of it
 REVERSED = 0.5  # mean probability of the labels over its expectation, below which columns are taken to be swapped
-MAX_NUMBERS = 4_000_000  # held-out probabilities that are used
+UNLIKELY = 3e-5  # chance of a false report of reversed classes, over all pairs: that of four standard errors
+MAX_NUMBERS = 4_000_000  # held-out probabilities, and pairs of classes, that are used
 CONTRADICT = (
     "Labels and predictions of the held-out samples contradict each other. Are the class names in the order of the"
     " columns? Do the labels belong to these samples?"
+)
+REVERSED_PAIR = (
+    "Labels and predictions of the held-out samples contradict each other for the classes {} and {}. Are the class"
+    " names in the order of the columns?"
 )
 UNRELATED = (
     "Labels and predictions of the held-out samples hardly agree (Cohen's kappa {:.2f}). Do the labels belong to these"
@@ -60,7 +66,32 @@ def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
         kappa = cohens_kappa(labels, rows.argmax(axis=1), rows.shape[1])
         if expects_association and falls_short and kappa < MIN_KAPPA:
             return UNRELATED.format(kappa)
-    return CONTRADICT if z_observed < 0 and own.sum() < REVERSED * (rows**2).sum() else ""
+    if z_observed < 0 and own.sum() < REVERSED * (rows**2).sum():
+        return CONTRADICT
+    pair = reversed_pair(rows, labels)
+    return REVERSED_PAIR.format(*(source.called[k] for k in pair)) if pair else ""
+
+
+def reversed_pair(rows: Matrix, labels: Labels) -> tuple[int, int] | None:
+    """Return the two classes whose order of probabilities contradicts the labels most clearly; None if none does.
+
+    Of samples of either class i or j, those of i should have p_i > p_j more often. If they have it more rarely, the
+    log-likelihood ratio G/2 of the 2×2 table (label, larger probability) must exceed log(number of pairs / `UNLIKELY`).
+    """
+    k = rows.shape[1]
+    if k * k > MAX_NUMBERS:
+        return None
+    own, smaller, larger = rows[np.arange(len(labels)), labels, None], np.zeros((k, k)), np.zeros((k, k))
+    for i in np.unique(labels):
+        of_i = labels == i
+        smaller[i], larger[i] = (rows[of_i] < own[of_i]).sum(axis=0), (rows[of_i] > own[of_i]).sum(axis=0)
+    table = np.stack([smaller, larger, larger.T, smaller.T])  # (i, p_i > p_j), (i, p_i < p_j), (j, p_i > p_j), (j, …)
+    of_labels, of_larger = table[[0, 2]] + table[[1, 3]], table[[0, 1]] + table[[2, 3]]
+    expected = (of_labels[:, None] * of_larger / np.maximum(of_labels.sum(axis=0), 1)).reshape(4, k, k)
+    ratio = xlogy(table, table / np.maximum(expected, 1e-300)).sum(axis=0)
+    ratio[table[0] >= expected[0]] = 0.0
+    i, j = divmod(int(ratio.argmax()), k)
+    return (i, j) if ratio[i, j] > np.log(max(k * (k - 1) / 2, 1) / UNLIKELY) else None
 
 
 def cohens_kappa(labels: Labels, guess: Labels, k: int) -> float:

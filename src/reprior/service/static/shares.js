@@ -44,6 +44,6 @@ export function drawNow() {
     put(was, "left", place(about.source[c]).toFixed(2) + "%"); put(is, "left", place(live.prior[c]).toFixed(2) + "%");
     write(name, about.classes[c]); name.title = about.classes[c];
     write(source, percent(about.source[c])); write(now, percent(live.prior[c]));
-    write(interval, `${percent(live.lower[c]).replace(" %", "")} to ${percent(live.upper[c])}`);
+    write(interval, `${percent(live.lower[c]).replace("\u00a0%", "")} to ${percent(live.upper[c])}`);
   });
 }

@@ -26,7 +26,7 @@ export const say = (text) => { $("said").textContent = text; };
 
 export function percent(x) {
   const digits = x >= 0.1 ? (100 * x).toFixed(1) : x >= 0.001 ? (100 * x).toFixed(2) : x > 0 ? (100 * x).toPrecision(2) : "0";
-  return digits + " %";
+  return digits + "\u00a0%"; // no line break before the sign
 }
 export const count = (n) => Math.round(n).toLocaleString("en");
 export const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many}`;
