@@ -114,7 +114,7 @@ def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) 
         p = in_order(p, caller, "p", source.classes)[0]
     if calibrator is not None and calibrator.of_logits:
         return np.asarray(calibrator.of_block(check_logits([p], caller, len(source.prior)))[0])
-    row = check_row(p, caller, "p", len(source.prior))
+    row = check_row(p, caller, len(source.prior))
     return row if calibrator is None else np.asarray(calibrator.of_block(row[None])[0])
 
 
@@ -293,10 +293,6 @@ class Stream(show.Displayed, Saved):
         """
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         return corrected(blocks, self.weights, self.source, self.calibrator, proba)
-
-    def correct_calibrated(self, rows: Matrix) -> Matrix:
-        """Return corrected probabilities (n, K), given what `calibrated` returned."""
-        return self.answer(rows)[0]
 
     def answer(self, rows: Matrix) -> tuple[Matrix, Vector]:
         """Return corrected probabilities (n, K), given what `calibrated` returned, and the estimated prior (K,)."""
