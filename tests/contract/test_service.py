@@ -800,7 +800,7 @@ class Flaky:
     """A proxy that loses every third answer: the post arrives, the client hears nothing of it."""
 
     def __init__(self, port):
-        self.port, self.made, self.seen, self.open = port, socket.create_server(("127.0.0.1", 0)), 0, True
+        self.port, self.made, self.answers, self.open = port, socket.create_server(("127.0.0.1", 0)), 0, True
         self.made.settimeout(0.2)
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -829,8 +829,8 @@ class Flaky:
                     while request := self.message(asked):
                         there.sendall(request)
                         answer = self.message(answered)
-                        self.seen += 1
-                        if self.seen % 3 == 0:
+                        self.answers += 1
+                        if self.answers % 3 == 0:
                             break
                         here.sendall(answer)
         self.made.close()
