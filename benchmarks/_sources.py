@@ -278,8 +278,8 @@ def _commands(folder: Path) -> Loaded:
     rows = []
     for name in archive.namelist():
         if "/intents/" in name and name.endswith(".json"):
-            said = json.loads(archive.read(name))["userSays"]
-            rows += [("".join(part["text"] for part in s["data"]), Path(name).stem) for s in said]
+            message = json.loads(archive.read(name))["userSays"]
+            rows += [("".join(part["text"] for part in s["data"]), Path(name).stem) for s in message]
     return pd.Series([r[0] for r in rows]), pd.Series([r[1] for r in rows])
 
 

@@ -38,15 +38,16 @@ def gaussians():
         (5, 4, 1.4, 5), (15, 7, 1.2, 5), (40, 11, 1.15, 5), (100, 14, 1.1, 5),
     ):  # fmt: skip
         everyone = Gaussians(k + 1, d, separation, seed)  # the last class is unknown to the source
-        known = Gaussians(k, d, separation, seed)
-        known.means = everyone.means[:-1]
+        reference = Gaussians(k, d, separation, seed)
+        reference.means = everyone.means[:-1]
 
-        def drawn(trial, rng, k=k, d=d, means=everyone.means, known=known, *, held=HELD, still=False, unknown=0.0,
+        def drawn(trial, rng, k=k, d=d, means=everyone.means, reference=reference, *, held=HELD, still=False,
+                  unknown=0.0,
                  blur=1.0, move=0.0):  # fmt: skip
-            heldout = known.draw(known.source, held, rng)
-            y = rng.choice(k, N, p=known.source if still else in_turn(k, trial, rng))
+            heldout = reference.draw(reference.source, held, rng)
+            y = rng.choice(k, N, p=reference.source if still else in_turn(k, trial, rng))
             y = np.where(rng.random(N) < unknown, k, y)
-            proba = known.outputs(means[y] + blur * rng.normal(size=(N, d)) + move / np.sqrt(d))
+            proba = reference.outputs(means[y] + blur * rng.normal(size=(N, d)) + move / np.sqrt(d))
             return rp.pipeline(*heldout), proba, np.where(y < k, y, -1)
 
         yield f"Gaussians, K={k}", kinds, drawn
@@ -84,14 +85,14 @@ def outputs():
     for case in (*unseen(), *shipped(("banking77", "clinc150"))):
 
         def draw_from(trial, rng, case=case, *, shift, unknown=False, blur=False):
-            known = case
+            reference = case
             if unknown:  # the last class is left out of the source and of the columns
                 inside = case.y < case.n_classes - 1
-                known = case._replace(proba=clipped(case.proba[inside][:, :-1]), y=case.y[inside],
+                reference = case._replace(proba=clipped(case.proba[inside][:, :-1]), y=case.y[inside],
                                       n_heldout=None, counts=case.counts[:-1])  # fmt: skip
-            d = draw(known, HELD, shift, trial, rows=N)
-            pipe = rp.pipeline(known.proba[d.heldout], known.y[d.heldout])
-            proba, y = known.proba[d.target], known.y[d.target]
+            d = draw(reference, HELD, shift, trial, rows=N)
+            pipe = rp.pipeline(reference.proba[d.heldout], reference.y[d.heldout])
+            proba, y = reference.proba[d.target], reference.y[d.target]
             if unknown:
                 others = case.proba[case.y == case.n_classes - 1][:, :-1]
                 n = min(len(others), round(len(y) * FOREIGN / (1 - FOREIGN)))
@@ -139,8 +140,8 @@ def run(name, kinds, drawn, trials):
         for trial in range(times):
             pipe, target, y = drawn(trial, rng, **options)
             est, in_full = pipe.estimate(target), pipe.estimate(target, on_reject="ignore")
-            known, calibrated = y >= 0, np.asarray(pipe.calibrate(target))
-            alone, applied, full = (losses(rp.correct(calibrated, w)[known], y[known])[0]
+            reference, calibrated = y >= 0, np.asarray(pipe.calibrate(target))
+            alone, applied, full = (losses(rp.correct(calibrated, w)[reference], y[reference])[0]
                                     for w in (np.ones(len(est.prior)), est.weights, in_full.weights))  # fmt: skip
             records.append({
                 "not label shift": est.checks.label_shift < 0.5, "refused": est.checks.label_shift < 0.1,

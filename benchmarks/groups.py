@@ -192,8 +192,8 @@ def forms(seeds: int, form: str = NOW) -> None:
                 true = priors(structure, FEW_GROUPS, pipe.source.prior, rng)
                 rows, keys = samples(case, order[1000:], true, 30, rng), np.repeat(np.arange(FEW_GROUPS), 30)
                 if form != "no unlike keys":
-                    found = pipe.groups(keys, case.proba[rows], check=False)
-                    add(f"groups, {kind}, {structure}", true, found.prior, found.interval(of="prior"))
+                    by_group = pipe.groups(keys, case.proba[rows], check=False)
+                    add(f"groups, {kind}, {structure}", true, by_group.prior, by_group.interval(of="prior"))
                 if form in KEY_FORMS:
                     mixed = rng.permutation(len(rows) - 300)  # the last ten keys are new
                     table = pipe.table()

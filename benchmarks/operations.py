@@ -186,9 +186,9 @@ def files(n_rows: int = 1_000_000, rounds: int = 5) -> None:
                       f"{cpu:.2f} s: {cpu / read['cpu']:.2f} × `read_table` ({read['cpu']:.2f} s), "
                       f"{cpu / batches['cpu']:.2f} × `iter_batches`", "≤ 3 ×"])  # fmt: skip
         lines.append(["… memory above the interpreter", f"{peak:.0f} MB", "≤ 300 MB"])
-    known, alone = estimate["held-out rows and counts"]["cpu"], estimate["counts alone"]["cpu"]
+    reference, alone = estimate["held-out rows and counts"]["cpu"], estimate["counts alone"]["cpu"]
     lines.append([f"estimate {n_rows / 1e6:g} M × 100 float32 with 5,000 held-out rows, counts, intervals",
-                  f"{known:.2f} s: {known / alone:.2f} × counts alone ({alone:.2f} s)", "≤ 3 ×"])  # fmt: skip
+                  f"{reference:.2f} s: {reference / alone:.2f} × counts alone ({alone:.2f} s)", "≤ 3 ×"])  # fmt: skip
     size = f"correct NPY, {4 * rows.nbytes / 1e9:.1f} GB"
     for copy in ("copy", "copy, synced"):
         ratio = {key: correct[copy][key] / correct["correct"][key] for key in ("cpu", "wall")}

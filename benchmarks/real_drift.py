@@ -318,14 +318,10 @@ def main() -> None:
     for done, c in enumerate(classifiers, 1):
         records += [r for size in options.sizes for number in range(options.draws) for r in study(c, size, number)]
         progress(done, len(classifiers), c.name)
-    grouped, single = defaultdict(list), defaultdict(list)
+    grouped = defaultdict(list)
     for r in records:
         grouped[half_of[r["task"]], r["size"], r["method"]].append(r)
-        single[r["classifier"], r["size"], r["method"]].append(r)
     cells = {key: summary(own) for key, own in grouped.items()}
-    by_classifier = [{"classifier": key[0], "size": key[1], "method": key[2]} |
-                     {k: v for k, v in summary(own).items() if k in ("loss", "from_raw", "accuracy", "harmed", "worst")}
-                     for key, own in single.items()]  # fmt: skip
     about = (
         "# Real drift: what correction changes\n\n"
         f"{len(classifiers)} classifiers, {options.draws} draws of held-out samples each; sizes in brackets. Change of "
@@ -334,8 +330,7 @@ def main() -> None:
         "the worst single batch or stream. First batch: mean change of log-loss on the first batch of each deployment "
         "(for a stream: on all of it). Methods with labels are judged on samples without one."
     )
-    figures = {"halves": half_of, "cells": [{"half": h, "size": s, "method": m, **x} for (h, s, m), x in cells.items()],
-               "classifiers": by_classifier}  # fmt: skip
+    figures = {"halves": half_of, "cells": [{"half": h, "size": s, "method": m, **x} for (h, s, m), x in cells.items()]}
     store("real_drift", figures, report(cells, options.sizes, about))
 
 

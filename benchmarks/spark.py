@@ -323,13 +323,13 @@ if __name__ == "__main__":
     kind.add_argument("--classes", type=int, default=10)
     kind = kinds.add_parser("stream")
     kind.add_argument("--rows", type=int, default=20_000, help="of a micro-batch")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        if given.what == "growth":
-            growth(Path(name), given.rows)
-        elif given.what == "command":
-            command(Path(name), given.rows, given.turns)
-        elif given.what == "groups":
-            groups(Path(name), given.groups, given.each, given.classes)
+        if options.what == "growth":
+            growth(Path(name), options.rows)
+        elif options.what == "command":
+            command(Path(name), options.rows, options.turns)
+        elif options.what == "groups":
+            groups(Path(name), options.groups, options.each, options.classes)
         else:
-            stream(Path(name), given.rows)
+            stream(Path(name), options.rows)

@@ -82,11 +82,11 @@ def command_line() -> str:
 def references() -> dict[str, dict[str, str]]:
     """Return the entries of references.bib by their keys."""
     text = (ROOT / "docs" / "references.bib").read_text(encoding="utf-8")
-    found = {}
+    results = {}
     for key, body in re.findall(r"@\w+\{(\w+),(.*?)\n\}", text, re.S):
         fields = re.findall(r"(\w+)\s*=\s*\{((?:[^{}]|\{[^{}]*\})*)\}", body)
-        found[key] = {name: plain(value) for name, value in fields}
-    return found
+        results[key] = {name: plain(value) for name, value in fields}
+    return results
 
 
 def plain(text: str) -> str:
@@ -245,12 +245,12 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
     uri = page.file.src_uri
     if uri.startswith(("bibliography", "project/")):
         return html
-    known = references()
+    reference = references()
     back = posixpath.relpath("bibliography.html", posixpath.dirname(uri) or ".")
 
     def linked(match: re.Match[str]) -> str:
         keys = match[1].split(", ")
-        if not all(key in known for key in keys):
+        if not all(key in reference for key in keys):
             return match[0]
         return "[" + ", ".join(f'<a href="{back}#{key}">{key}</a>' for key in keys) + "]"
 

@@ -53,6 +53,6 @@ if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
         paths = sorted(map(str, (folder / "scores").glob("*.parquet")))
         pipe = rp.load(folder / "model.reprior")
-        found = pipe.estimate(DaskBlocks(client, client.map(read, paths)))
+        estimate = pipe.estimate(DaskBlocks(client, client.map(read, paths)))
         expected = pipe.estimate(np.concatenate(list(map(read, paths))))
-        print(found, f"largest difference to NumPy: {np.abs(found.prior - expected.prior).max():.1e}", sep="\n")
+        print(estimate, f"largest difference to NumPy: {np.abs(estimate.prior - expected.prior).max():.1e}", sep="\n")

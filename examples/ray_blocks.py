@@ -55,6 +55,6 @@ if __name__ == "__main__":
     rows = ray.data.read_parquet(str(folder / "scores"), columns=["proba"]).materialize().to_numpy_refs(column="proba")
     pipe = rp.load(folder / "model.reprior")
     wide = ray.remote(lambda lists: np.stack(list(lists)).astype(np.float64))
-    found = pipe.estimate(RayBlocks([wide.remote(part) for part in rows]))
+    estimate = pipe.estimate(RayBlocks([wide.remote(part) for part in rows]))
     expected = pipe.estimate(np.concatenate([np.stack(list(part)) for part in ray.get(rows)]).astype(np.float64))
-    print(found, f"largest difference to NumPy: {np.abs(found.prior - expected.prior).max():.1e}", sep="\n")
+    print(estimate, f"largest difference to NumPy: {np.abs(estimate.prior - expected.prior).max():.1e}", sep="\n")

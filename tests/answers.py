@@ -63,7 +63,7 @@ def answers(heldout: Any, y: Any, proba: Any, *, keys: Any = None, size: int | N
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # sentences on few samples, which are not looked at here
         pipe = rp.pipeline(heldout, y)
-        est, told = pipe.estimate(blocks, on_reject="ignore"), pipe.diagnose(blocks)
+        est, answer = pipe.estimate(blocks, on_reject="ignore"), pipe.diagnose(blocks)
         by = pipe.groups(keys, blocks, on_reject="ignore")
         scaled = pipe.estimate(blocks)
         chosen, weights = rp.query(est, n=8, rng=0)
@@ -85,11 +85,11 @@ def answers(heldout: Any, y: Any, proba: Any, *, keys: Any = None, size: int | N
         "interval of stream": np.stack(stream.interval(LEVEL)),
         "correct of stream": np.concatenate([stream.correct_many(piece) for piece in pieces]),
         "table": np.stack([table[name].prior for name in GROUPS]),
-        "diagnose": np.array([told.shift_p, told.label_shift, *(told.accuracy or ())]),
+        "diagnose": np.array([answer.shift_p, answer.label_shift, *(answer.accuracy or ())]),
         "query": np.column_stack([chosen, weights]),
     }
 
 
 if __name__ == "__main__":  # python answers.py SEEDS FILE: write the answers about worlds 0 … SEEDS − 1
-    found = [answers(*world(seed)) for seed in range(int(sys.argv[1]))]
-    np.savez(sys.argv[2], **{f"{seed} {name}": x for seed, each in enumerate(found) for name, x in each.items()})
+    results = [answers(*world(seed)) for seed in range(int(sys.argv[1]))]
+    np.savez(sys.argv[2], **{f"{seed} {name}": x for seed, each in enumerate(results) for name, x in each.items()})

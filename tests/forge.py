@@ -206,7 +206,7 @@ def trial(change: Callable[[bytes, np.random.Generator], bytes], times: int, see
 
     `SPARE` is left out of that multiple. Any error but the one users see, or a valid-looking state that is none, stops.
     """
-    made, rng, told, most = list(originals()), np.random.default_rng(seed), Counter[str](), 0.0
+    made, rng, answer, most = list(originals()), np.random.default_rng(seed), Counter[str](), 0.0
     for data, reader in made:
         reader(data)  # what is imported on first use is no part of a state
     warnings.simplefilter("error")
@@ -221,17 +221,17 @@ def trial(change: Callable[[bytes, np.random.Generator], bytes], times: int, see
         try:
             value = reader(bad)
         except rp.InputError:
-            told["refused"] += 1
+            answer["refused"] += 1
             value = None
         finally:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         most = max(most, (peak - SPARE) / max(len(bad), 1))
         if value is not None:
-            told["accepted and valid"] += 1
+            answer["accepted and valid"] += 1
             if not valid(value):
                 raise AssertionError(f"number {number} was accepted and is not valid: {reader.__qualname__}")
-    return told, most
+    return answer, most
 
 
 def main() -> None:
@@ -241,8 +241,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     for name, change, times in (("forged", forged, asked.forged), ("damaged", damaged, asked.damaged)):
-        told, most = trial(change, times, asked.seed)
-        print(name, dict(told), f"at most {most:.2f} times its size, beside {SPARE} bytes")
+        answer, most = trial(change, times, asked.seed)
+        print(name, dict(answer), f"at most {most:.2f} times its size, beside {SPARE} bytes")
 
 
 if __name__ == "__main__":

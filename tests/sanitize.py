@@ -63,11 +63,11 @@ def odd(rng: Any, good: Any) -> Any:
         return ways[int(rng.integers(len(ways)))]()
 
 
-def attempt(told: dict[str, dict[str, int]], call: Any, args: list[Any]) -> None:
+def attempt(answer: dict[str, dict[str, int]], call: Any, args: list[Any]) -> None:
     """Call a function of the kernel and count how that ended."""
     from reprior._kernels import reference
 
-    ends = told.setdefault(call.__name__, {"done": 0, "refused": 0, "raised": 0})
+    ends = answer.setdefault(call.__name__, {"done": 0, "refused": 0, "raised": 0})
     try:
         ends["done" if call(*args) != reference.REFUSED else "refused"] += 1
     except (TypeError, OverflowError, ValueError, BufferError):
@@ -80,7 +80,7 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
 
     from reprior._kernels import native, reference
 
-    rng, told = np.random.default_rng(seed), {}
+    rng, answer = np.random.default_rng(seed), {}
     for _ in range(calls // 5):
         k, n, states = int(rng.integers(2, 30)), int(rng.integers(1, 9)), int(rng.integers(1, 5))
         width, keyed = reference.width(k), bool(rng.integers(2))
@@ -88,7 +88,7 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         if rng.random() < 0.2:
             rows[rng.integers(n), rng.integers(k)] = rng.choice([np.nan, np.inf, -1.0, 0.0, 5.0])
         rows = rows.astype(np.float32) if rng.random() < 0.3 else rows
-        known = reference.padded(rng.uniform(0.01, 100, k))
+        truth = reference.padded(rng.uniform(0.01, 100, k))
         which = int(rng.integers(7))
         slots = rng.integers(-1 if rng.random() < 0.1 else 0, states + (rng.random() < 0.1), n) if keyed else None
         c, gamma = rng.choice([0.0, 50.0]), rng.choice([0.5, 1.0])
@@ -99,43 +99,43 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
             state.reshape(-1)[rng.integers(state.size, size=4)] = rng.choice([np.nan, 4e6, -5.0, 1e300, np.inf])
         args: list[Any]
         if which == 0:
-            call, args = native.fmapls, [state, known, options, slots, rows, 2]
+            call, args = native.fmapls, [state, truth, options, slots, rows, 2]
         elif which == 1:
             call, listed = native.fmapls_top, int(rng.integers(1, k))
             index = np.argsort(rng.random((n, k)), axis=1)[:, :listed].astype(np.int64)
             if rng.random() < 0.3:
                 index[rng.integers(n), rng.integers(listed)] = rng.choice([-1, k, 10**12, 0])
             value = rng.dirichlet(np.ones(listed + 1), n)[:, :listed]
-            args = [state, known, options, slots, index, np.ascontiguousarray(value), 2]
+            args = [state, truth, options, slots, index, np.ascontiguousarray(value), 2]
         elif which == 2:
             filters, caution = int(rng.integers(1, 5)), float(rng.choice([0.0, 0.1]))
             size = 2 + 3 * filters + 2 * filters * width + 3 * width
             state = np.abs(rng.normal(size=(states, size) if keyed else size))
             bank = np.abs(rng.normal(size=(filters, 5))) * rng.choice([0.0, 1.0, 30.0])
             kept = np.zeros((4, width))
-            kept[:2], kept[2:, :k] = known, rng.dirichlet(np.ones(k), 2)
+            kept[:2], kept[2:, :k] = truth, rng.dirichlet(np.ones(k), 2)
             settings = np.array([k, 0.001, 0.01, caution, *rng.choice([[0.0, 0.4], [0.05, 0.1]])])
             call, args = native.ebls, [state, kept, settings, bank, np.zeros((0, 16)), slots, rows, 2]
             if rng.random() < 0.3:
-                shown, constants = np.zeros((3, width)), np.concatenate([kept, known[:1]])
+                shown, constants = np.zeros((3, width)), np.concatenate([kept, truth[:1]])
                 call, args = native.ebls_weights, [np.abs(rng.normal(size=size)), constants,
                                                    np.array([k, filters, 0.9, 1e-12]), 0.5, shown]  # fmt: skip
         elif which == 3:
-            call, args = native.correct, [known, k, rows, np.empty_like(rows), 2]
+            call, args = native.correct, [truth, k, rows, np.empty_like(rows), 2]
         elif which == 4:
             call, args = native.first_bad_row, [rows]
         elif which == 5:
-            call, args = native.calibrate, [np.tile(known[:1], (3, 1)), k, rows, np.empty(rows.shape), 1e-6]
+            call, args = native.calibrate, [np.tile(truth[:1], (3, 1)), k, rows, np.empty(rows.shape), 1e-6]
         else:
             weights = np.zeros(width)
             weights[:k] = rng.uniform(0.1, 3, k)
             call, args = native.e_step, [rows, weights, np.zeros((int(rng.integers(1, 3)), width)), 1]
         for turn in range(5):
-            spot, given = int(rng.integers(len(args))), list(args)
+            spot, inputs = int(rng.integers(len(args))), list(args)
             if turn:
-                given[spot] = odd(rng, args[spot])
-            attempt(told, call, given)
-    return told
+                inputs[spot] = odd(rng, args[spot])
+            attempt(answer, call, inputs)
+    return answer
 
 
 def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
@@ -144,7 +144,7 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
 
     from reprior._kernels import native, reference
 
-    rng, told = np.random.default_rng(seed), {}
+    rng, answer = np.random.default_rng(seed), {}
     for _ in range(calls // 5):
         k, n, groups = (int(x) for x in rng.integers((2, 1, 1), (30, 12, 5)))
         n, width = max(n, groups), reference.width(k)
@@ -165,11 +165,11 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         else:
             call, args = native.group_counts, [rows, inverse, slots, weights, sums, np.zeros(groups)]
         for turn in range(5):
-            spot, given = int(rng.integers(len(args))), list(args)
+            spot, inputs = int(rng.integers(len(args))), list(args)
             if turn and not isinstance(args[spot], int):
-                given[spot] = odd(rng, args[spot])
-            attempt(told, call, given)
-    return told
+                inputs[spot] = odd(rng, args[spot])
+            attempt(answer, call, inputs)
+    return answer
 
 
 def main() -> None:
@@ -180,9 +180,9 @@ def main() -> None:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.inside:
-        told = fuzz(asked.calls, asked.seed) | fuzz_small(asked.calls // 10, asked.seed)
-        print(*(f"{name}: {ends}" for name, ends in told.items()), sep="\n")
-        if any(ends["done"] * 20 < sum(ends.values()) for ends in told.values()):
+        answer = fuzz(asked.calls, asked.seed) | fuzz_small(asked.calls // 10, asked.seed)
+        print(*(f"{name}: {ends}" for name, ends in answer.items()), sep="\n")
+        if any(ends["done"] * 20 < sum(ends.values()) for ends in answer.values()):
             raise SystemExit("A function refused nearly every call: the arguments made here are none of its own.")
         return
     with tempfile.TemporaryDirectory() as folder:

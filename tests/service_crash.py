@@ -38,9 +38,9 @@ def killed_again_and_again(server: Process, kills: int, seconds: float, methods)
                 while not done.is_set():
                     method = methods[number % len(methods)]
                     rows = rows_of(1 + number % 17, K, seed=1_000_000 * who + number)
-                    told = client.send(method, rows)
-                    assert told.gap is None
-                    logs[method, who].append((told.counted_at if told.repeated else told.n, rows, told))
+                    response = client.send(method, rows)
+                    assert response.gap is None
+                    logs[method, who].append((response.counted_at if response.repeated else response.n, rows, response))
                     number += 1
         except Exception as error:
             failed.append(error)
@@ -65,10 +65,10 @@ def killed_again_and_again(server: Process, kills: int, seconds: float, methods)
             ends = np.cumsum([len(rows) for _, rows, _ in posts])
             assert [n for n, _, _ in posts] == ends.tolist()  # each counted once, none lost, none twice
             stream = replay(np.arange(1, K + 1), [rows for _, rows, _ in posts], method)
-            found = client.get(method)
-            assert found["n"] == stream.n
-            assert found["prior"] == stream.prior.tolist()
-            repeated += sum(told.repeated for _, _, told in posts)
+            answer = client.get(method)
+            assert answer["n"] == stream.n
+            assert answer["prior"] == stream.prior.tolist()
+            repeated += sum(response.repeated for _, _, response in posts)
     server.kill()
     report = check(server.db)
     assert report.problems == []

@@ -64,8 +64,8 @@ class Process:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **self.env})
         assert self.process.stdout is not None
-        said = self.process.stdout.readline().decode()
-        assert said.startswith("Listening at"), self.log.read_text()
+        message = self.process.stdout.readline().decode()
+        assert message.startswith("Listening at"), self.log.read_text()
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -91,9 +91,9 @@ def wait_for(condition, seconds: float = 120.0):
     """Return what a condition gives once it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.02)
     raise AssertionError("it did not happen in time")
 

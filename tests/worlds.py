@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,13 @@ def gaussian_outputs(
 ) -> np.ndarray:
     """Return exact posteriors (n, K) of points drawn from the classes `y` (n,), unit Gaussians at `means` (K, d)."""
     return posteriors(means[y] + rng.normal(size=(len(y), means.shape[1])), means, prior)
+
+
+def two_gaussians(
+    rng: np.random.Generator, y: np.ndarray, distance: float, prior: Sequence[float] = (0.5, 0.5)
+) -> np.ndarray:
+    """Return exact posteriors (n, 2) of points drawn from the classes `y` (n,), unit Gaussians this far apart."""
+    return gaussian_outputs(rng, y, np.array([[0.0], [distance]]), np.array(prior))
 
 
 def score_outputs(

@@ -390,22 +390,22 @@ def hardest(view: View, ratios: tuple[float, ...], method: str) -> list[float] |
 
 def ablation(ratios: tuple[float, ...], percent: tuple[float, float]) -> Check:
     def check(view: View) -> Finding | None:
-        found = hardest(view, ratios, "FMAPLS")
-        if not found:
+        result = hardest(view, ratios, "FMAPLS")
+        if not result:
             return None
-        share = float(np.mean([f >= NEAR * p for f, p in zip(found, percent, strict=True)]))
-        return share, f"FMAPLS {found[0]:.1f} and {found[1]:.1f} % below MAPLS"
+        share = float(np.mean([f >= NEAR * p for f, p in zip(result, percent, strict=True)]))
+        return share, f"FMAPLS {result[0]:.1f} and {result[1]:.1f} % below MAPLS"
 
     return check
 
 
 def ablation_online(ratios: tuple[float, ...], *, below: bool) -> Check:
     def check(view: View) -> Finding | None:
-        found = hardest(view, ratios, "online-FMAPLS")
-        if not found:
+        result = hardest(view, ratios, "online-FMAPLS")
+        if not result:
             return None
-        share = float(np.mean([(f > 0) == below for f in found]))
-        return share, f"online-FMAPLS {found[0]:.1f} and {found[1]:.1f} % below MAPLS"
+        share = float(np.mean([(f > 0) == below for f in result]))
+        return share, f"online-FMAPLS {result[0]:.1f} and {result[1]:.1f} % below MAPLS"
 
     return check
 
@@ -413,12 +413,12 @@ def ablation_online(ratios: tuple[float, ...], *, below: bool) -> Check:
 def ablation_imagenet(view: View) -> Finding | None:
     if not view.some(IMAGENET_8):
         return None
-    found, online = ([view.gain(c, method=m) for c in HARDEST] for m in ("FMAPLS", "online-FMAPLS"))
+    result, online = ([view.gain(c, method=m) for c in HARDEST] for m in ("FMAPLS", "online-FMAPLS"))
     share = float(
-        np.mean([found[0] >= NEAR * 21.4, found[1] >= NEAR * 23.8, online[0] > 0, online[1] >= NEAR * 11.0])
+        np.mean([result[0] >= NEAR * 21.4, result[1] >= NEAR * 23.8, online[0] > 0, online[1] >= NEAR * 11.0])
     )
     return share, (
-        f"FMAPLS {found[0]:.1f} and {found[1]:.1f} % below MAPLS, online {online[0]:.1f} and {online[1]:.1f} %"
+        f"FMAPLS {result[0]:.1f} and {result[1]:.1f} % below MAPLS, online {online[0]:.1f} and {online[1]:.1f} %"
     )
 
 
@@ -585,9 +585,9 @@ def gradient(_: View) -> Finding:
 
 
 def bounded(_: View) -> Finding:
-    found = json.loads((HERE / "analysis" / "analysis.json").read_text(encoding="utf-8"))["surrogate_error"]
-    ratio = found["ratio_to_bound"]
-    return float(found["within_bounds"]), (
+    answer = json.loads((HERE / "analysis" / "analysis.json").read_text(encoding="utf-8"))["surrogate_error"]
+    ratio = answer["ratio_to_bound"]
+    return float(answer["within_bounds"]), (
         f"the slope of L_α is {ratio['min']:.2f} to {ratio['max']:.2f} times 1/(ĉπ), within bounds of that order"
     )
 
@@ -684,12 +684,12 @@ def computation(_: View) -> Finding:
 def up_to(view: View) -> Finding | None:
     """The largest gains of both forms in the 40 cells of CIFAR-100, whose maxima the abstract's figures are."""
     best = []
-    for method, said in (("FMAPLS", 40), ("online-FMAPLS", 12)):
+    for method, message in (("FMAPLS", 40), ("online-FMAPLS", 12)):
         gains = {c: view.gain(c, BASELINES, method) for c in view.some(CIFAR_40)}
         if not gains:
             return None
         at = max(gains, key=gains.__getitem__)
-        best.append((gains[at] >= NEAR * said, f"{gains[at]:.1f} % ({spot(at)})"))
+        best.append((gains[at] >= NEAR * message, f"{gains[at]:.1f} % ({spot(at)})"))
     return float(np.mean([enough for enough, _ in best])), (
         f"at most {best[0][1]} and {best[1][1]} below the best baseline"
     )
@@ -1143,12 +1143,12 @@ def simulated(claim: Claim) -> bool:
     return not any(c.startswith(REAL) for c in record.read(name)["cells"])
 
 
-def told(check: Check, printed: View, stable: View) -> tuple[Finding | None, str]:
+def answer(check: Check, printed: View, stable: View) -> tuple[Finding | None, str]:
     """Return what a check finds, and its numbers: FMAPLS as printed, then the stable form where that differs."""
-    found, other = check(printed), check(stable)
-    if found is None or other is None:
+    result, other = check(printed), check(stable)
+    if result is None or other is None:
         return None, ""
-    return found, found[1] + ("" if other[1] == found[1] else f" · stable form: {other[1]}")
+    return result, result[1] + ("" if other[1] == result[1] else f" · stable form: {other[1]}")
 
 
 def verdicts() -> list[dict[str, object]]:
@@ -1156,11 +1156,11 @@ def verdicts() -> list[dict[str, object]]:
     here, long = ([view(stable=stable) for stable in (False, True)] for view in (ours, longer))
     theirs, out = paper(), []
     for claim in CLAIMS:
-        found, text = told(claim.check, *here)
+        result, text = answer(claim.check, *here)
         own = claim.check(theirs) if claim.on_paper else None
-        more, long_text = told(claim.check, *long) if claim.on_paper else (None, "")
+        more, long_text = answer(claim.check, *long) if claim.on_paper else (None, "")
         same = claim.check(View({c: theirs.cells[c] for c in long[0].cells})) if more else None  # at these ratios
-        verdict, note = claim.verdict or judged(found[0], own), claim.note
+        verdict, note = claim.verdict or judged(result[0], own), claim.note
         if claim.imagenet and simulated(claim):
             verdict, note = "cannot be tested here", f"Ours is simulated. {note}".strip()
         elif not claim.verdict and more and judged(more[0], same) != verdict:
@@ -1173,7 +1173,7 @@ def verdicts() -> list[dict[str, object]]:
                 "paper_grade": grade(own[0]) if own else "",
                 "here": text,
                 "longer": long_text,
-                "share": round(found[0], 3),
+                "share": round(result[0], 3),
                 "verdict": verdict,
                 "note": note,
                 "command": f"python {claim.command}",

@@ -63,31 +63,31 @@ def know(outputs: Outputs) -> Known:
 
 
 def batch(method: str, use: str = "raw", *, c_of_n: float | None = None, **options: object) -> Contender:
-    def run(known: Known, target: Target) -> Guess:
+    def run(reference: Known, target: Target) -> Guess:
         more = options if c_of_n is None else {**options, "c": c_of_n * len(target.rows[use])}
-        found = rp.estimate(known.sources[use], target.rows[use], method, **more)
-        return Guess(found.prior, found.weights, use)
+        estimate = rp.estimate(reference.sources[use], target.rows[use], method, **more)
+        return Guess(estimate.prior, estimate.weights, use)
     return run
 
 
 def online(method: str, use: str = "raw", **options: object) -> Contender:
-    def run(known: Known, target: Target) -> Guess:
-        stream = rp.Stream(method, known.sources[use], **options)
+    def run(reference: Known, target: Target) -> Guess:
+        stream = rp.Stream(method, reference.sources[use], **options)
         stream.learn_many(target.rows[use])
-        return Guess(stream.prior, stream.prior / known.sources[use].prior, use)
+        return Guess(stream.prior, stream.prior / reference.sources[use].prior, use)
     return run
 
 
 def pipeline(use: str) -> Contender:
-    def run(known: Known, target: Target) -> Guess:
-        p = known.pipelines[use]  # its `estimate`, on rows that it has calibrated already
-        found = rp.estimate(p.source, target.rows[use], p.method, **p.options)
-        return Guess(found.prior, found.weights, use)
+    def run(reference: Known, target: Target) -> Guess:
+        p = reference.pipelines[use]  # its `estimate`, on rows that it has calibrated already
+        estimate = rp.estimate(p.source, target.rows[use], p.method, **p.options)
+        return Guess(estimate.prior, estimate.weights, use)
     return run
 
 
 def truth(use: str = "raw") -> Contender:
-    return lambda known, target: Guess(target.prior, target.prior / known.sources[use].prior, use)
+    return lambda reference, target: Guess(target.prior, target.prior / reference.sources[use].prior, use)
 
 
 def rlls_undivided(*, soft: bool, soft_target: bool | None = None) -> Contender:
@@ -98,8 +98,8 @@ def rlls_undivided(*, soft: bool, soft_target: bool | None = None) -> Contender:
     """
     soft_target = soft if soft_target is None else soft_target
 
-    def run(known: Known, target: Target) -> Guess:
-        source, raw = known.sources["raw"], target.rows["raw"]
+    def run(reference: Known, target: Target) -> Guess:
+        source, raw = reference.sources["raw"], target.rows["raw"]
         n, k = float(source.counts.sum()), len(source.prior)
         joint = source.confusion if soft else source.hard_confusion
         mean = raw.mean(0) if soft_target else np.bincount(raw.argmax(1), minlength=k) / len(raw)
@@ -120,8 +120,8 @@ def rlls_undivided(*, soft: bool, soft_target: bool | None = None) -> Contender:
     return run
 
 
-def no_change(known: Known, target: Target) -> Guess:
-    prior = known.sources["raw"].prior
+def no_change(reference: Known, target: Target) -> Guess:
+    prior = reference.sources["raw"].prior
     return Guess(prior, np.ones_like(prior))
 
 

@@ -61,13 +61,13 @@ def online_curves(cells: list[Cell], *, trials: int, n_dirichlet: int, lines: Se
         outputs = load(model)
         source = raw_source(outputs)
         for cell in (c for c in cells if c.model == model):
-            found: dict[str, list[list[float]]] = {name: [] for name in lines}
+            result: dict[str, list[list[float]]] = {name: [] for name in lines}
             for t in range(trials):  # one target at a time: a hundred of K = 1000 would take 10 GB
                 s = draw(cell, outputs, t, n_dirichlet=n_dirichlet)
                 at = grid(len(s.y))
                 for name in lines:
-                    found[name].append(follow(STREAMS[name](source), s.proba, s.prior, at))
-            means = {name: np.round(np.mean(kl, 0), 5).tolist() for name, kl in found.items()}
+                    result[name].append(follow(STREAMS[name](source), s.proba, s.prior, at))
+            means = {name: np.round(np.mean(kl, 0), 5).tolist() for name, kl in result.items()}
             out[cell.name] = {"samples": at, **means}
     return {"cells": out}
 

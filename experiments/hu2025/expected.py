@@ -21,7 +21,7 @@ CHAOTIC = ("FMAPLS printed, GA, μ=0.01, T_grad=10",)  # held back at most steps
 def main(wanted: tuple[str, ...] = ("",)) -> None:
     stored = json.loads((run.HERE / "expected.json").read_text())["cells"]
     cells = [c for c in CIFAR if (c.shift, c.value) in (("shuffled", 0.02), ("dirichlet", 1.0))]
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
         for i, cell in enumerate(cells):
             path = Path(folder) / f"{i}.json"
@@ -29,8 +29,8 @@ def main(wanted: tuple[str, ...] = ("",)) -> None:
             values = json.loads(path.read_text())
             fresh = {m: np.round(np.mean(v, axis=0), 4).tolist() for m, v in values.items()}
             rows = {**stored.get(cell.name, {}), **fresh}
-            found[cell.name] = {m: rows[m] for m in run.CONTENDERS if m in rows and m not in CHAOTIC}
-    text = json.dumps({"trials": TRIALS, "columns": ["kl", "accuracy"], "cells": found}, indent=1)
+            results[cell.name] = {m: rows[m] for m in run.CONTENDERS if m in rows and m not in CHAOTIC}
+    text = json.dumps({"trials": TRIALS, "columns": ["kl", "accuracy"], "cells": results}, indent=1)
     (run.HERE / "expected.json").write_text(text + "\n")
 
 

@@ -102,13 +102,13 @@ def networks() -> str:
 
 def schedules() -> dict[float, dict[str, Cells]]:
     """Return the cells of each training set that was trained on for more epochs too, by network: the shorter first."""
-    tables, found = {**cells("cifar"), **cells("long")}, {}
+    tables, result = {**cells("cifar"), **cells("long")}, {}
     for ratio in CIFAR_RATIOS:
         names = (f"cifar100-lt-{ratio}", f"cifar100-lt-{ratio}-long")
         by = {name: {c: v for c, v in tables.items() if c.startswith(f"{name}/")} for name in names}
         if all(by.values()):
-            found[ratio] = by
-    return found
+            result[ratio] = by
+    return result
 
 
 def longer() -> str:
@@ -163,11 +163,11 @@ def precision(_: str) -> str:
 
 def schedule(what: str) -> str:
     """Return what more epochs bring to FMAPLS as printed, at its best c for either network, and what the paper has."""
-    theirs, said = claims.paper(), []
+    theirs, message = claims.paper(), []
     for ratio, by in schedules().items():
         before, after = (np.mean([v[named(table, "printed")][2] for v in table.values()]) for table in by.values())
         printed = np.mean([theirs.accuracy(c) for c in theirs.cells if c.startswith(f"{ratio}/")])
-        said.append(
+        message.append(
             {
                 "ratios": f"{ratio}",
                 "gain": f"{after - before:+.1f}",
@@ -175,7 +175,7 @@ def schedule(what: str) -> str:
                 "paper": f"{printed:.1f}",
             }[what]
         )
-    return listed(said)
+    return listed(message)
 
 
 def levels(_: str) -> str:
@@ -276,8 +276,8 @@ def main_methods(table: Cells) -> list[str]:
 
 def comparisons(table: Cells, longer: Cells | None = None) -> str:
     """Return who is below whom in KL, in how many cells and by how much; the same after longer training if given."""
-    found = claims.comparisons(table)["comparisons"]
-    beside = [compare(longer, str(c["ours"]), str(c["theirs"])) for c in found] if longer else []
+    result = claims.comparisons(table)["comparisons"]
+    beside = [compare(longer, str(c["ours"]), str(c["theirs"])) for c in result] if longer else []
     after = [[f"{c['lower_in']} of {c['cells']}", f"{c['change_percent']:+.0f} %"] for c in beside]
     rows = [
         [
@@ -288,18 +288,18 @@ def comparisons(table: Cells, longer: Cells | None = None) -> str:
             *(f"{v:+.0f} %" for v in reversed(c["change_percent_by_model"].values())),
             *more,
         ]
-        for c, more in zip(found, after or [[]] * len(found), strict=True)
+        for c, more in zip(result, after or [[]] * len(result), strict=True)
     ]
-    models = [m.rsplit("-", 1)[-1] for m in reversed(found[0]["change_percent_by_model"])]
+    models = [m.rsplit("-", 1)[-1] for m in reversed(result[0]["change_percent_by_model"])]
     heads = ["twice the epochs: lower in", "mean"] if longer else []
     return markdown(["KL of", "against", "lower in", "mean", *models, *heads], rows)
 
 
 def accuracy(table: Cells) -> str:
     """Return how far the accuracy of the default is from the best of all methods, by classifier."""
-    found = claims.comparisons(table)["accuracy"]
+    result = claims.comparisons(table)["accuracy"]
     rows = []
-    for a in found:
+    for a in result:
         by = a["gap_to_best_by_model"]
         rows.append(
             [
@@ -308,7 +308,7 @@ def accuracy(table: Cells) -> str:
                 f"{a['mean_below_true_prior']:.1f}",
             ]
         )
-    models = [m.rsplit("-", 1)[-1] for m in reversed(found[0]["gap_to_best_by_model"])]
+    models = [m.rsplit("-", 1)[-1] for m in reversed(result[0]["gap_to_best_by_model"])]
     return markdown(["points below the best", *models, "below the true prior"], rows)
 
 
@@ -584,9 +584,9 @@ def pair(argument: str) -> dict:
 def below(argument: str) -> str:
     """Return by how many per cent KL is below (`A|B`), or below at one training ratio (`A|B@0.02`)."""
     names, _, where = argument.partition("@")
-    found = pair(names)
-    by = {m.rsplit("-", 1)[-1]: v for m, v in found["change_percent_by_model"].items()}
-    value = by[where] if where else found["change_percent"]
+    result = pair(names)
+    by = {m.rsplit("-", 1)[-1]: v for m, v in result["change_percent_by_model"].items()}
+    value = by[where] if where else result["change_percent"]
     return f"{abs(value):.0f}"
 
 
@@ -782,8 +782,8 @@ def lower_of(argument: str) -> str:
     """Return in how many cells of one kind of shift the first method has the lower KL (`A|B|shuffled`)."""
     table, rest = of_experiment(argument)
     ours, theirs, shift = rest.split("|")
-    found = compare({c: v for c, v in table.items() if f"/{shift}-" in c}, ours, theirs)
-    return f"{found['lower_in']} of {found['cells']}"
+    comparison = compare({c: v for c, v in table.items() if f"/{shift}-" in c}, ours, theirs)
+    return f"{comparison['lower_in']} of {comparison['cells']}"
 
 
 def worth(_: str) -> str:

@@ -85,7 +85,7 @@ def features(images: Path, work: Path) -> list[np.ndarray]:
     model = model.to(memory_format=torch.channels_last)
     work.mkdir(parents=True, exist_ok=True)
     train, held = training_counts(max(RATIOS)), held_out_counts(max(RATIOS))  # the mildest tail has the most of all
-    found, start = [], time.time()
+    result, start = [], time.time()
     for k, name in enumerate(classes(images)):
         path = work / f"{name}.npy"
         if not path.exists():
@@ -100,8 +100,8 @@ def features(images: Path, work: Path) -> list[np.ndarray]:
                 np.save(file, torch.cat(blocks).numpy())
             part.replace(path)
             print(f"{k + 1} of {K}, {time.time() - start:.0f} s", flush=True)
-        found.append(np.load(path))
-    return found
+        result.append(np.load(path))
+    return result
 
 
 def head(x: np.ndarray, y: np.ndarray, ridge: float, start: np.ndarray | None = None) -> np.ndarray:
@@ -122,8 +122,8 @@ def head(x: np.ndarray, y: np.ndarray, ridge: float, start: np.ndarray | None = 
         return loss, slope.ravel().astype(np.float64)
 
     first = np.zeros((d + 1) * K) if start is None else start.ravel().astype(np.float64)
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": 150})
-    return found.x.reshape(d + 1, K).astype(np.float32)
+    optimum = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": 150})
+    return optimum.x.reshape(d + 1, K).astype(np.float32)
 
 
 def log_loss(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> float:

@@ -76,8 +76,8 @@ def methods(experiment: Experiment, wanted: tuple[str, ...] = ("",)) -> dict[str
 @functools.lru_cache(maxsize=4)
 def prepared(model: str):
     pool = load(model)
-    known = know(pool)
-    return pool, known, {name: c(pool.test) for name, c in known.calibrators.items()}
+    reference = know(pool)
+    return pool, reference, {name: c(pool.test) for name, c in reference.calibrators.items()}
 
 
 def run_chunk(name: str, cell: Cell, trials: range, path: Path, wanted: tuple[str, ...] = ("",)) -> None:
@@ -87,18 +87,18 @@ def run_chunk(name: str, cell: Cell, trials: range, path: Path, wanted: tuple[st
     todo = {m: f for m, f in methods(experiment, wanted).items() if m not in values}
     if not todo:
         return
-    pool, known, calibrated = prepared(cell.model)
-    found: dict[str, list[tuple[float, float]]] = {m: [] for m in todo}
+    pool, reference, calibrated = prepared(cell.model)
+    result: dict[str, list[tuple[float, float]]] = {m: [] for m in todo}
     for trial in trials:
         sample = draw(cell, pool, trial, n_dirichlet=experiment.n_dirichlet)
         rows = {"raw": sample.proba, **{name: p[sample.rows] for name, p in calibrated.items()}}
         target = Target(rows, sample.prior)
         for method, contender in todo.items():
-            guess = contender(known, target)
+            guess = contender(reference, target)
             kl = rp.metrics.kl(sample.prior, guess.prior, floor=KL_FLOOR)
-            found[method].append((kl, 100 * rp.metrics.accuracy(rows[guess.use], sample.y, weights=guess.weights)))
+            result[method].append((kl, 100 * rp.metrics.accuracy(rows[guess.use], sample.y, weights=guess.weights)))
     part = path.with_suffix(".part")
-    part.write_text(json.dumps({**values, **found}))
+    part.write_text(json.dumps({**values, **result}))
     part.replace(path)
 
 

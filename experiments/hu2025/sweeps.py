@@ -84,13 +84,13 @@ def ascent(trials: int) -> dict:
     for cell in HARDEST:
         outputs = load(cell.model)
         prior = outputs.counts / outputs.counts.sum()
-        found: dict[str, list[list[float]]] = {}
+        result: dict[str, list[list[float]]] = {}
         for t in range(trials):
             s = draw(cell, outputs, t)
 
-            def note(name: str, pi: np.ndarray, alpha: np.ndarray, fired: float, start: float, s=s, into=found) -> None:
+            def note(name: str, pi: np.ndarray, alpha: np.ndarray, fired: float, start: float, s=s, out=result) -> None:
                 row = [kl(s.prior, pi), fired, float(alpha.sum()) / len(s.y), time.process_time() - start]
-                into.setdefault(name, []).append(row)
+                out.setdefault(name, []).append(row)
 
             for n_grad in STEPS:
                 for mu in MUS:
@@ -110,7 +110,7 @@ def ascent(trials: int) -> dict:
                 note(name, e.prior, e.alpha, 0.0, start)
             start = time.process_time()
             note("MAPLS", rp.mapls(prior, s.proba).prior, np.zeros(1), 0.0, start)
-        table[cell.name] = {m: [float(f"{x:.4g}") for x in np.mean(v, 0)] for m, v in found.items()}
+        table[cell.name] = {m: [float(f"{x:.4g}") for x in np.mean(v, 0)] for m, v in result.items()}
     return {
         "columns": ["kl", "guarded share of gradient steps", "sum of alpha over N", "cpu_seconds"],
         "mus": MUS,
@@ -126,7 +126,7 @@ def ascent_online(trials: int) -> dict:
     for cell in (PAGE, Cell("cifar100-lt-0.02", "shuffled", 0.02)):
         outputs = load(cell.model)
         prior = outputs.counts / outputs.counts.sum()
-        found: dict[str, list[list[float]]] = {}
+        result: dict[str, list[list[float]]] = {}
         for t in range(trials):
             s = draw(cell, outputs, t)
             for form, less in (("printed", 1.0), ("posterior mean", 0.0)):
@@ -144,7 +144,7 @@ def ascent_online(trials: int) -> dict:
                             pi /= pi.sum()
                             alpha, more = guarded_ascent(alpha, pi, mu, n_grad)
                             fired += more
-                        found.setdefault(f"{form}, μ={mu:g}, T_grad={n_grad}", []).append(
+                        result.setdefault(f"{form}, μ={mu:g}, T_grad={n_grad}", []).append(
                             [
                                 kl(s.prior, pi),
                                 fired / (n_grad * len(s.y)),
@@ -156,10 +156,10 @@ def ascent_online(trials: int) -> dict:
             start = time.process_time()
             stream.learn_many(s.proba)
             seconds = (time.process_time() - start) / len(s.y)
-            found.setdefault("online-FMAPLS, stable", []).append([kl(s.prior, stream.prior), 0.0, 0.0, seconds])
+            result.setdefault("online-FMAPLS, stable", []).append([kl(s.prior, stream.prior), 0.0, 0.0, seconds])
             uniform = np.full(len(prior), 1 / len(prior))
-            found.setdefault("uniform prior", []).append([kl(s.prior, uniform), 0.0, 0.0, 0.0])
-        table[cell.name] = {m: [float(f"{x:.4g}") for x in np.mean(v, 0)] for m, v in found.items()}
+            result.setdefault("uniform prior", []).append([kl(s.prior, uniform), 0.0, 0.0, 0.0])
+        table[cell.name] = {m: [float(f"{x:.4g}") for x in np.mean(v, 0)] for m, v in result.items()}
     return {
         "columns": ["kl", "guarded share of gradient steps", "sum of alpha", "cpu_seconds a sample"],
         "mus": ONLINE_MUS,
@@ -226,18 +226,18 @@ def plane(trials: int) -> dict:
     for cell in (PAGE, Cell("cifar100-lt-0.02", "shuffled", 0.02)):
         outputs = load(cell.model)
         prior = outputs.counts / outputs.counts.sum()
-        found, uniform, stable = [], [], []
+        result, uniform, stable = [], [], []
         for t in range(trials):
             s = draw(cell, outputs, t)
             marks = (*(m for m in MARKS if m < len(s.y)), len(s.y))
             path = plane_path(settings, prior, s.proba, s.y, marks)
             logs = np.log(np.maximum(path, FLOOR))
-            found.append((s.prior * (np.log(np.maximum(s.prior, 1e-300)) - logs)).sum(-1))
+            result.append((s.prior * (np.log(np.maximum(s.prior, 1e-300)) - logs)).sum(-1))
             uniform.append(kl(s.prior, np.full(len(prior), 1 / len(prior))))
             stream = rp.Stream("online-fmapls", prior, start_at="uniform")
             stream.learn_many(s.proba)
             stable.append(kl(s.prior, stream.prior))
-        mean = np.mean(found, 0).round(4)
+        mean = np.mean(result, 0).round(4)
         table = {
             f"{start}, {reading}, γ={g:g}, c={c:g}": mean[:, i].tolist()
             for i, (start, reading, g, c) in enumerate(names)
@@ -257,7 +257,7 @@ def monotone(trials: int, n_iter: int = 300) -> dict:
     for cell in HARDEST:
         outputs = load(cell.model)
         prior = outputs.counts / outputs.counts.sum()
-        found: dict[str, list[list[int]]] = {}
+        result: dict[str, list[list[int]]] = {}
         for t in range(trials):
             rows = draw(cell, outputs, t).proba
             n, k = rows.shape
@@ -278,8 +278,8 @@ def monotone(trials: int, n_iter: int = 300) -> dict:
                     pi /= pi.sum()
                     alpha = bounds.surrogate(pi, ratio * n)
                 falls = np.diff(values, axis=0) < -1e-7
-                found.setdefault(f"{ratio:g}", []).append([*falls[:99].sum(0), *falls.sum(0), floored])
-        out[cell.name] = {c: np.mean(v, 0).round(1).tolist() for c, v in found.items()}
+                result.setdefault(f"{ratio:g}", []).append([*falls[:99].sum(0), *falls.sum(0), floored])
+        out[cell.name] = {c: np.mean(v, 0).round(1).tolist() for c, v in result.items()}
     columns = [
         f"{what}, {steps} steps"
         for steps in (99, n_iter - 1)
@@ -315,14 +315,14 @@ def on_cells(
     **options: object,
 ) -> dict[str, list[float]]:
     """Return mean KL and accuracy of each method over some cells."""
-    known, found = Known({"raw": source}, {}, {}), {m: [] for m in methods}
+    reference, result = Known({"raw": source}, {}, {}), {m: [] for m in methods}
     for cell in cells:
         for t in range(trials):
             s = draw(cell, outputs, t, **options)
             for name, contender in methods.items():
-                g = contender(known, Target({"raw": s.proba}, s.prior))
-                found[name].append((kl(s.prior, g.prior), 100 * rp.metrics.accuracy(s.proba, s.y, weights=g.weights)))
-    return {m: np.mean(v, 0).round(4).tolist() for m, v in found.items()}
+                g = contender(reference, Target({"raw": s.proba}, s.prior))
+                result[name].append((kl(s.prior, g.prior), 100 * rp.metrics.accuracy(s.proba, s.y, weights=g.weights)))
+    return {m: np.mean(v, 0).round(4).tolist() for m, v in result.items()}
 
 
 def protocol(trials: int) -> dict:
@@ -380,8 +380,8 @@ def both_protocols(
     for kind, proba, labels in (("held-out", outputs.held_out, outputs.y_held_out), ("training", train, y)):
         source = rp.summarize(proba, labels, prior=outputs.counts)
         right = round(100 * float(np.mean(proba.argmax(1) == labels)), 1)
-        found = on_cells(source, MOMENTS, cells, outputs, trials, n_dirichlet=n_dirichlet)
-        out[kind] = {"rows": len(labels), "accuracy": right, "methods": found}
+        result = on_cells(source, MOMENTS, cells, outputs, trials, n_dirichlet=n_dirichlet)
+        out[kind] = {"rows": len(labels), "accuracy": right, "methods": result}
     return out
 
 

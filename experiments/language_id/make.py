@@ -51,13 +51,13 @@ class Strings:
 
 def strings(repository: Path, languages: set[str]) -> Strings:
     """Return each short translated string with its language and the day on which it was written as it stands."""
-    found = []
+    results = []
     for path in git(repository, "ls-tree", "--name-only", COMMIT, "po/").split():
         name = Path(path).stem
         language = OTHER_NAME.get(name, name)
         if path.endswith(".po") and language in languages:  # names with @ are scripts and dialects, and are left out
-            found += [(*entry, language) for entry in entries(repository, path)]
-    once = {(text, language): (text, language, when, number) for text, when, number, language in found}
+            results += [(*entry, language) for entry in entries(repository, path)]
+    once = {(text, language): (text, language, when, number) for text, when, number, language in results}
     columns = zip(*once.values(), strict=True)
     return Strings(*(np.array(column, object if i == 0 else None) for i, column in enumerate(columns)))
 
@@ -160,13 +160,13 @@ def main() -> None:
     parser.add_argument("--full", type=Path, help="also store every probability here")
     options = parser.parse_args()
     classes = names(options.model)
-    found = strings(options.repository, set(classes))
-    parts = draw(found, np.random.default_rng(SEED))
+    result = strings(options.repository, set(classes))
+    parts = draw(result, np.random.default_rng(SEED))
     rows = np.unique(np.concatenate(list(parts.values())))
-    proba = outputs(options.model, found.text[rows], classes)
+    proba = outputs(options.model, result.text[rows], classes)
     at = {name: np.searchsorted(rows, part) for name, part in parts.items()}
-    y = np.searchsorted(classes, found.language[rows])
-    print(f"{len(found.text)} strings in {len(set(found.language))} languages; {len(rows)} drawn; "
+    y = np.searchsorted(classes, result.language[rows])
+    print(f"{len(result.text)} strings in {len(set(result.language))} languages; {len(rows)} drawn; "
           f"accuracy {(proba.argmax(1) == y).mean():.3f}, mean confidence {proba.max(1).mean():.3f}")  # fmt: skip
     if options.full:
         np.savez(options.full, proba=proba, y=y, classes=classes, **at)
@@ -179,7 +179,7 @@ def main() -> None:
         index=index.T,
         log_proba=np.moveaxis(planes, 2, 0).transpose(0, 2, 1),  # high and low bytes apart: smaller
         y=y.astype(np.uint8),
-        day=found.when[rows].astype(np.uint16),
+        day=result.when[rows].astype(np.uint16),
         **{f"rows_{name}": part.astype(np.uint16) for name, part in at.items()},
     )
     print(f"{path.stat().st_size / 1e6:.2f} MB")

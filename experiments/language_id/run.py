@@ -64,15 +64,15 @@ def few_strings(data: Dataset, pipe: rp.Pipeline) -> dict[str, dict[str, float]]
         alone, apart, together = [], [], []
         for draw in range(DRAWS):
             rng = np.random.default_rng([SEED, n, draw])
-            seen = {name: rng.permutation(data.channels[name])[:n] for name in names}
-            rows = np.concatenate(list(seen.values()))
+            observed = {name: rng.permutation(data.channels[name])[:n] for name in names}
+            rows = np.concatenate(list(observed.values()))
             keys = np.repeat(names, n)
             groups, single = (pipe.groups(keys, data.pool_proba[rows], share=share, check=False)
                               for share in (True, False))  # fmt: skip
             for name in names:
-                other = np.setdiff1d(data.channels[name], seen[name])  # strings that neither estimate saw
+                other = np.setdiff1d(data.channels[name], observed[name])  # strings that neither estimate saw
                 proba, y = data.pool_proba[other], data.pool_y[other]
-                one = pipe.estimate(data.pool_proba[seen[name]], on_reject="ignore", check=False)
+                one = pipe.estimate(data.pool_proba[observed[name]], on_reject="ignore", check=False)
                 alone.append(percent(one.correct(proba), y))
                 apart.append(percent(single[name].correct(proba), y))
                 together.append(percent(groups[name].correct(proba), y))
@@ -142,12 +142,12 @@ def markdown(figures: dict) -> str:
     )
 
 
-def differences(found: dict, expected: dict) -> list[str]:
+def differences(result: dict, expected: dict) -> list[str]:
     """Return a sentence for each figure that differs by more than `ALLOWED`."""
     return [
-        f"{part}, {name}, {key}: {row[key]} was stored, {found[part][name][key]} is found"
+        f"{part}, {name}, {key}: {row[key]} was stored, {result[part][name][key]} is found"
         for part, table in expected.items() for name, row in table.items() for key in row
-        if name in found[part] and abs(found[part][name][key] - row[key]) > ALLOWED
+        if name in result[part] and abs(result[part][name][key] - row[key]) > ALLOWED
     ]  # fmt: skip
 
 
@@ -156,16 +156,16 @@ def main() -> None:
     parser.add_argument("--store", action="store_true", help="write expected.json and the tables of README.md")
     parser.add_argument("--full", type=Path, help="every probability, as make.py --full wrote them")
     options = parser.parse_args()
-    found = measure(load("lid176"), options.full)
-    print(markdown(found))
+    result = measure(load("lid176"), options.full)
+    print(markdown(result))
     if not options.store:
-        wrong = differences(found, json.loads((HERE / "expected.json").read_text(encoding="utf-8")))
+        wrong = differences(result, json.loads((HERE / "expected.json").read_text(encoding="utf-8")))
         raise SystemExit("\n".join(wrong) or None)
-    (HERE / "expected.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (HERE / "expected.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     readme = HERE / "README.md"
     before, _, rest = readme.read_text(encoding="utf-8").partition("<!-- tables -->")
     after = rest.partition("<!-- end -->")[2]
-    readme.write_text(f"{before}<!-- tables -->\n\n{markdown(found)}\n\n<!-- end -->{after}", encoding="utf-8")
+    readme.write_text(f"{before}<!-- tables -->\n\n{markdown(result)}\n\n<!-- end -->{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

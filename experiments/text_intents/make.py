@@ -43,12 +43,12 @@ def corpus(trainable: list[tuple[str, str]], test: list[tuple[str, str]]) -> Cor
     rows = [(text, label) for text, label in dict([*trainable, *test]).items() if first[text] == label]
     classes = sorted({label for _, label in rows})
     index = {name: k for k, name in enumerate(classes)}
-    seen = {text for text, _ in trainable}
+    visited = {text for text, _ in trainable}
     return Corpus(
         text=np.array([text for text, _ in rows], dtype=object),
         y=np.array([index[label] for _, label in rows]),
         classes=classes,
-        n_trainable=sum(text in seen for text, _ in rows),
+        n_trainable=sum(text in visited for text, _ in rows),
     )
 
 

@@ -147,6 +147,11 @@ class Source(Comparable):
         """Class names, or column indices if there are none."""
         return self.classes or tuple(map(str, range(len(self.prior))))
 
+    @property
+    def n_heldout(self) -> int:
+        """Number of held-out samples."""
+        return 0 if self.heldout is None else len(self.heldout[1])
+
 
 class Interval(NamedTuple("Ends", [("lower", Vector), ("upper", Vector)])):
     """Lower and upper ends of an interval per class, as a pair, with a note on what it includes.

@@ -27,8 +27,8 @@ def driver(tmp_path_factory):
     rows[np.arange(300), rng.choice(k, 300, p=rng.dirichlet(np.ones(k)))] += 0.7
     np.savez(folder / "t.npz", proba=rows, classes=names)
     np.save(folder / "c.npy", np.arange(1, k + 1))
-    given = [folder / "t.npz", "-s", folder / "c.npy", "-o", folder / "r.html", "--title", "A title " + HOSTILE]
-    assert run(cli, ["report", *map(str, given)]) == 0
+    arguments = [folder / "t.npz", "-s", folder / "c.npy", "-o", folder / "r.html", "--title", "A title " + HOSTILE]
+    assert run(cli, ["report", *map(str, arguments)]) == 0
     with browser() as driver:
         driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride", {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": True}
@@ -39,8 +39,8 @@ def driver(tmp_path_factory):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_follows_the_colours_asked_for(driver, scheme):
-    told = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", told)
+    answer = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", answer)
     colour = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (min(map(int, re.findall(r"\d+", colour))) > 128) == (scheme == "light")
 
@@ -55,10 +55,10 @@ def test_a_phone_scrolls_tables_and_not_the_page(driver):
 
 def test_its_own_script_runs_and_no_other(driver):
     assert driver.title.startswith("A title <img")
-    first, found = driver.execute_script("""
+    first, result = driver.execute_script("""
         const q = document.getElementById('q'), rows = () => [...document.getElementById('all').tBodies[0].rows];
         document.querySelector('#all th').click();
         q.value = 'CLASS 7'; q.oninput();
         return [rows()[0].cells[0].textContent, rows().filter(r => !r.hidden).length]""")
-    assert (first, found) == (HOSTILE, 1)
+    assert (first, result) == (HOSTILE, 1)
     assert faults(driver) == []

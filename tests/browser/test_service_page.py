@@ -182,19 +182,19 @@ def test_live_updates_arrive_and_are_quick(page, server):
     page.execute_script("repriorTimings.length = 0")
     with Client(server.url) as client:
         for seed in range(8):  # each is drawn when it comes, not when something else asks for it
-            told = client.send("K100", rows(20, 100, np.full(100, 0.01), seed), correct=False)
-            wait_for(lambda n=told.n: f"{n:,}" in text(page, "facts"))
+            answer = client.send("K100", rows(20, 100, np.full(100, 0.01), seed), correct=False)
+            wait_for(lambda n=answer.n: f"{n:,}" in text(page, "facts"))
     took = page.execute_script("return repriorTimings")
     assert len(took) >= 8
     assert min(took) < 100  # the figure itself is a benchmark's: a busy machine delays some of them
 
 
 def test_dark_and_light(page):
-    seen = set()
+    visited = set()
     for _ in range(3):
         page.find_element(By.ID, "theme").click()
-        seen.add(page.execute_script("return getComputedStyle(document.body).backgroundColor"))
-    assert len(seen) == 2
+        visited.add(page.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    assert len(visited) == 2
 
 
 def test_an_alarm_is_read_and_acknowledged(page):
@@ -230,8 +230,8 @@ def test_a_page_holds_one_connection_and_only_while_it_is_seen(driver, tmp_path)
                 driver.get(narrow.url)
                 wait_for(lambda: text(driver, "overview") == "1 stream, 0 alarms")
                 click_row(driver, "only")
-                told = client.send("only", [[0.5, 0.5]])
-                wait_for(lambda n=told.n: text(driver, "facts").startswith(f"samples\n{n}\n"))
+                answer = client.send("only", [[0.5, 0.5]])
+                wait_for(lambda n=answer.n: text(driver, "facts").startswith(f"samples\n{n}\n"))
                 driver.get("about:blank")
             driver.get(narrow.url)
             wait_for(lambda: text(driver, "overview") == "1 stream, 0 alarms")

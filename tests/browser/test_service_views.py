@@ -45,17 +45,17 @@ def age(db: Path) -> None:
     with sqlite3.connect(db) as raw:
         for number, name in raw.execute("SELECT id, name FROM streams").fetchall():
             asked = "SELECT id, n, prior, variance FROM history WHERE stream = ? ORDER BY t DESC"
-            found = raw.execute(asked, (number,)).fetchall()
+            result = raw.execute(asked, (number,)).fetchall()
             last = time.time() - AGO.get(name, 5.0)
-            for k, (point, n, prior, variance) in enumerate(found):
+            for k, (point, n, prior, variance) in enumerate(result):
                 t = int((last - 120 * k) * 1000)
                 again = signed(variance[:-4], number, t, n, prior)
                 raw.execute("UPDATE history SET t = ?, variance = ? WHERE id = ?", (t, again, point))
             raw.execute("UPDATE states SET last_post = ? WHERE stream = ?", (last, number))
         for number, about in raw.execute("SELECT id, about FROM alarms").fetchall():
-            told = json.loads(about) | {"raised": time.time() - 1800, "since": time.time() - 2400}
+            answer = json.loads(about) | {"raised": time.time() - 1800, "since": time.time() - 2400}
             raw.execute("UPDATE alarms SET about = ?, acknowledged = acknowledged - 900 WHERE id = ?",
-                        (json.dumps(told), number))  # fmt: skip
+                        (json.dumps(answer), number))  # fmt: skip
         damaged = raw.execute("INSERT INTO streams (name, created) VALUES ('damaged', 1)").lastrowid
         raw.execute("INSERT INTO versions VALUES (?, 1, 1, x'00')", (damaged,))
         raw.execute("INSERT INTO states VALUES (?, 0, 0, 1, x'00')", (damaged,))
@@ -174,8 +174,8 @@ def test_a_stream_that_stopped_does_not_look_alive(page):
 
 def test_a_single_point_is_drawn(page):
     driver = page(stream="alone", range="1h")
-    seen = wait_for(lambda: colour_columns(driver, tone(driver, 2)))  # the others lie below
-    assert 0.6 < seen[0] <= seen[1] < 0.73  # 40 of 60 minutes
+    observed = wait_for(lambda: colour_columns(driver, tone(driver, 2)))  # the others lie below
+    assert 0.6 < observed[0] <= observed[1] < 0.73  # 40 of 60 minutes
 
 
 def test_a_tooltip_names_values_and_alarms(page):
@@ -195,10 +195,10 @@ def test_a_tooltip_names_values_and_alarms(page):
     chart = driver.find_element(By.ID, "lines")
     driver.execute_script("arguments[0].focus()", chart)
     chart.send_keys(Keys.END)
-    said = "return document.getElementById('said').textContent"
-    last = wait_for(lambda: "cat: " in (found := driver.execute_script(said)) and found)
+    message = "return document.getElementById('said').textContent"
+    last = wait_for(lambda: "cat: " in (result := driver.execute_script(message)) and result)
     chart.send_keys(Keys.ARROW_LEFT)
-    wait_for(lambda: "cat: " in (found := driver.execute_script(said)) and found != last)
+    wait_for(lambda: "cat: " in (result := driver.execute_script(message)) and result != last)
 
 
 def test_zoom_stays_and_is_in_the_address(page, server):
@@ -209,8 +209,8 @@ def test_zoom_stays_and_is_in_the_address(page, server):
     chain.move_by_offset(150, 0).release().perform()
     wait_for(lambda: "from=" in driver.current_url)
     address = driver.current_url
-    told = parse_qs(address.split("#")[1])
-    assert "range" not in told
+    answer = parse_qs(address.split("#")[1])
+    assert "range" not in answer
     assert driver.find_element(By.CSS_SELECTOR, "input[value='custom']").is_selected()
     with Client(server.url) as client:
         client.send("watched", rows(5, 0.5, 1))  # the live point lies outside
@@ -319,8 +319,8 @@ def test_messages_are_held_back_from_the_page(page, server):
 
 def test_the_page_says_whether_it_corrects(page):
     driver = page()
-    said = "Not correcting for label shift: drifted. Correcting: 5 of 6 streams."
-    wait_for(lambda: text(driver, "correcting") == said)
+    message = "Not correcting for label shift: drifted. Correcting: 5 of 6 streams."
+    wait_for(lambda: text(driver, "correcting") == message)
     assert "Not label shift: The data differ by more than their class prior" in text(driver, "open-alarms")
     driver = page(stream="watched")
     assert text(driver, "acts").startswith("Correcting: 100 %. Whether the change is label shift was not tested")

@@ -63,9 +63,9 @@ def test_arrays_frames_blocks_and_top_k_go_the_same_way(shifted):
 def test_each_row_under_its_own_mix_is_corrected_as_under_one_mix():
     keys, target = np.repeat(["a", "b"], 300), np.concatenate([make_problem(n=300, seed=i).proba for i in (1, 2)])
     counts = np.ones(target.shape[1])
-    found, table = rp.groups(counts, keys, target), rp.StreamTable("online-ebls", counts)
+    result, table = rp.groups(counts, keys, target), rp.StreamTable("online-ebls", counts)
     table.learn(keys, target)
-    for way, weights in ((found, found.weights), (table, [table.prior("a"), table.prior("b")])):
+    for way, weights in ((result, result.weights), (table, [table.prior("a"), table.prior("b")])):
         fixed = way.correct(keys, target)
         for key, factors in zip("ab", weights, strict=True):
             np.testing.assert_allclose(fixed[keys == key], rp.correct(target[keys == key], factors), atol=1e-14)
@@ -94,9 +94,9 @@ def test_top_k_rows_are_corrected_with_a_calibrator_and_without(problem, shifted
 
 def test_an_estimate_that_was_there_already_has_no_time_of_its_own(problem):
     counts = np.ones(problem.proba.shape[1])
-    found = rp.compare(counts, problem.proba, ["mlls"], first=rp.ebls(counts, problem.proba), name="mine")
-    assert [row.seconds is None for row in found] == [True, False]
-    assert "ms" not in str(found).splitlines()[1]
+    comparison = rp.compare(counts, problem.proba, ["mlls"], first=rp.ebls(counts, problem.proba), name="mine")
+    assert [row.seconds is None for row in comparison] == [True, False]
+    assert "ms" not in str(comparison).splitlines()[1]
 
 
 def test_a_file_holds_all_of_it_and_gives_the_same_bits(shifted, tmp_path):
@@ -239,11 +239,11 @@ def test_a_forged_file_is_refused_whatever_its_fields_hold(problem):
         for value in junk:
             forged = encode("pipeline", {k: v for k, v in ({**fields, name: value}).items() if v is not None})
             try:
-                found = rp.load(forged)
+                loaded = rp.load(forged)
             except rp.InputError:
                 continue
             accepted += 1
-            assert np.isfinite(found.source.prior).all()
+            assert np.isfinite(loaded.source.prior).all()
             parts = "classes", "confusion", "hard_confusion", "counts", "proba", "y", "calibrator"
             parts += "error_heldout", "error_information", "moments_directions"  # without which there are none
             assert name in {"made", "raw_prior", "option_base", "options", *(f"source_{part}" for part in parts)}

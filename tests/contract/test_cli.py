@@ -51,10 +51,10 @@ def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
     if "show" in words:
         rp.Stream("online-ebls", [1, 1]).save("state.bin")
     code, out, err = call(*words[1:])
-    said = "corrected.ndjson: 1,000 rows; state in state.bin\n" * ("--state" in words)
+    message = "corrected.ndjson: 1,000 rows; state in state.bin\n" * ("--state" in words)
     by_position = "Classes were matched by position, because the input or the source has no class names.\n"
-    said += by_position * ("stream" in words)
-    assert (code, err) == (0, said)
+    message += by_position * ("stream" in words)
+    assert (code, err) == (0, message)
     if "-o" in words:
         assert Path(words[words.index("-o") + 1]).stat().st_size > 100
     else:
@@ -82,11 +82,11 @@ def test_correct_writes_the_same_shape(call, files, tmp_path, name):
     from reprior.io.files import open_table
     from reprior.io.table import Choice
 
-    found = open_table(out, Choice(classes=CLASSES)).load().proba
+    loaded = open_table(out, Choice(classes=CLASSES)).load().proba
     pipe = rp.pipeline(*(np.load(files["heldout"])[key] for key in ("proba", "y")))
     rows = np.load(files["npy"]).astype(np.float64)
     expected = pipe.estimate(rows).correct(rows)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(loaded, expected, atol=2e-6)
     if name in ("list", "fixed", "columns"):
         before, after = pq.read_table(files[name]), pq.read_table(out)
         assert before.schema == after.schema
@@ -152,22 +152,22 @@ def test_exit_codes(call, files, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["compare", "diagnose", "report", "doctor"])
 def test_json_everywhere(ask, files, name):
-    given = [] if name == "doctor" else [files["list"], "-s", files["heldout"]]
-    assert ask(name, *given)
+    arguments = [] if name == "doctor" else [files["list"], "-s", files["heldout"]]
+    assert ask(name, *arguments)
 
 
 def test_named_methods_and_calibrations_are_taken_at_their_word(ask, call, files, tmp_path):
     held, rows = (np.load(files["heldout"])[key] for key in ("proba", "y")), np.load(files["npy"])
-    given = [files["npy"], "-s", files["heldout"]]
-    value = ask("estimate", *given, "-m", "MAPLS", "--calibrate", "none")
+    arguments = [files["npy"], "-s", files["heldout"]]
+    value = ask("estimate", *arguments, "-m", "MAPLS", "--calibrate", "none")
     pipe = rp.pipeline(*held, method="mapls", calibration="none")
     np.testing.assert_allclose(value["prior"], pipe.estimate(rows).prior, atol=1e-6)
     np.testing.assert_array_equal(pipe.estimate(rows, check=False).prior, rp.mapls(pipe.source, rows).prior)
     assert (value["method"], value["calibration"]) == ("mapls", "none")
     for command in ("report", "diagnose", "compare"):
-        value = ask(command, *given)
+        value = ask(command, *arguments)
         assert (value["method"], value["calibration"]) == ("ebls", "bias-corrected")
-    assert "method ebls, calibration bias-corrected" in call("diagnose", *given)[1]
+    assert "method ebls, calibration bias-corrected" in call("diagnose", *arguments)[1]
 
 
 @pytest.mark.parametrize("largest", [100, 1000])
@@ -201,8 +201,8 @@ def test_the_truth_may_be_ids_and_labels_alone(ask, refused, files, tmp_path, wh
     names = [int(j) if whole_numbers else CLASSES[j] for j in archive["y"]]
     lines = [f"{i},{name}" for i, name in enumerate(names)]
     (tmp_path / "truth.csv").write_text("\n".join(["id,label", *lines]))
-    found = ask("compare", files["npz"], "-s", files["heldout"], "--truth", tmp_path / "truth.csv")["methods"]
-    assert [row.get("kl") for row in found] == pytest.approx([row.get("kl") for row in expected])
+    answer = ask("compare", files["npz"], "-s", files["heldout"], "--truth", tmp_path / "truth.csv")["methods"]
+    assert [row.get("kl") for row in answer] == pytest.approx([row.get("kl") for row in expected])
     (tmp_path / "truth.csv").write_text("\n".join(["id,label", *lines[:3], "x,owl"]))
     err = refused("compare", files["npz"], "-s", files["heldout"], "--truth", tmp_path / "truth.csv")
     first = f"{names[0]}, first at row 0" if whole_numbers else "owl, first at row 3"
@@ -210,9 +210,9 @@ def test_the_truth_may_be_ids_and_labels_alone(ask, refused, files, tmp_path, wh
 
 
 def test_simulate_writes_csv_that_other_commands_read(ask, refused, files, tmp_path):
-    given = ["simulate", files["npz"], "--rows", 200, "--seed", 3, "-o"]
-    ask(*given, tmp_path / "s.csv")
-    ask(*given, tmp_path / "s.npz")
+    arguments = ["simulate", files["npz"], "--rows", 200, "--seed", 3, "-o"]
+    ask(*arguments, tmp_path / "s.csv")
+    ask(*arguments, tmp_path / "s.npz")
     source = ["-s", files["heldout"]]
     a, b = (ask("estimate", tmp_path / name, *source)["prior"] for name in ("s.csv", "s.npz"))
     assert a == pytest.approx(b, abs=1e-6)
@@ -345,18 +345,18 @@ def test_simulate_invents_no_names(ask, files, tmp_path, suffix):
 
 
 def test_failures_speak_of_the_command_line(refused, files):
-    given = [files["npy"], "-s", files["counts"]]
-    for line, said in (
-        (["estimate", *given, "-m", "bbse"], "Pass held-out samples with labels as --source"),
-        (["estimate", *given, "-m", "rlls"], "Pass held-out samples with labels as --source"),
-        (["stream", files["ndjson"], *given[1:], "-m", "fth"], "held-out samples with labels: `summarize"),
-        (["estimate", *given, "-m", "mlsl"], "Perhaps you mean mlls"),
-        (["estimate", *given, "-m", "online-ebls"], "`reprior stream` runs online-ebls"),
-        (["stream", files["ndjson"], *given[1:], "-m", "ebls"], "`reprior estimate` runs ebls"),
-        (["estimate", *given, "-O", "foo=3"], "base"),
-        (["estimat", *given], "Did you mean 'estimate'?"),
+    arguments = [files["npy"], "-s", files["counts"]]
+    for line, message in (
+        (["estimate", *arguments, "-m", "bbse"], "Pass held-out samples with labels as --source"),
+        (["estimate", *arguments, "-m", "rlls"], "Pass held-out samples with labels as --source"),
+        (["stream", files["ndjson"], *arguments[1:], "-m", "fth"], "held-out samples with labels: `summarize"),
+        (["estimate", *arguments, "-m", "mlsl"], "Perhaps you mean mlls"),
+        (["estimate", *arguments, "-m", "online-ebls"], "`reprior stream` runs online-ebls"),
+        (["stream", files["ndjson"], *arguments[1:], "-m", "ebls"], "`reprior estimate` runs ebls"),
+        (["estimate", *arguments, "-O", "foo=3"], "base"),
+        (["estimat", *arguments], "Did you mean 'estimate'?"),
     ):
-        assert said in refused(*line)
+        assert message in refused(*line)
 
 
 def test_doctor_knows_all_extras(ask):
@@ -411,15 +411,15 @@ def test_an_interrupted_array_is_written_again_as_a_whole(call, tmp_path, monkey
 
 
 def test_in_a_pipe_a_word_says_that_work_goes_on(monkeypatch):
-    said, words = threading.Event(), io.StringIO()
+    message, words = threading.Event(), io.StringIO()
 
     class Pipe:
         def write(self, text):
             words.write(text)
-            said.set()
+            message.set()
 
     monkeypatch.setattr(_shell, "FIRST", 0.01)
     monkeypatch.setattr(sys, "stderr", Pipe())
     with _shell.patience():
-        assert said.wait(60)
+        assert message.wait(60)
     assert re.fullmatch(r"(Still working after \d+ s\.\n)+", words.getvalue())

@@ -29,8 +29,8 @@ def records(path):
 def test_a_stream_records_the_fall_once(call, ask, files, drift):
     code = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"
     hook = f'{sys.executable} -c "{code}" {drift / "told"}'
-    given = ["stream", drift / "in", "-s", files["heldout"], "--emit", "prior", "--every", 300, "--on-alarm", hook]
-    done, _, err = call(*given, "-o", drift / "once")
+    arguments = ["stream", drift / "in", "-s", files["heldout"], "--emit", "prior", "--every", 300, "--on-alarm", hook]
+    done, _, err = call(*arguments, "-o", drift / "once")
     assert done == 0
     *values, event, last, _, after = records(drift / "once")
     assert [value["n"] for value in values] == [300, 600, 900]
@@ -38,8 +38,8 @@ def test_a_stream_records_the_fall_once(call, ask, files, drift):
     assert (event["kind"], event["n"]) == ("not label shift", 1100)
     assert 0.5 > event["share"] > last["acts_share"]
     assert f"Sample 1,100: not label shift. {event['share']:.0%} of the correction is applied. {event['reason']}" in err
-    told = [json.loads(line) for line in (drift / "told").read_text().splitlines()]
-    assert [about["kind"] for about in told if about["kind"] != "shift"] == ["not label shift"]
+    answer = [json.loads(line) for line in (drift / "told").read_text().splitlines()]
+    assert [about["kind"] for about in answer if about["kind"] != "shift"] == ["not label shift"]
     assert (after["n"], set(after["prior"])) == (1800, set(CLASSES))
 
 
@@ -53,12 +53,12 @@ def test_predictions_alone_have_no_record_and_standard_error_has_the_event(call,
 
 
 def test_a_restart_does_not_repeat_the_event(call, ask, files, drift):
-    given = ["-s", files["heldout"], "--emit", "prior", "--every", 300]
+    arguments = ["-s", files["heldout"], "--emit", "prior", "--every", 300]
     data = (drift / "in").read_bytes()
-    assert call("stream", drift / "in", *given, "-o", drift / "once")[0] == 0
+    assert call("stream", drift / "in", *arguments, "-o", drift / "once")[0] == 0
     for cut in (0.3, 0.59, 0.61, 0.9, 1):
         (drift / "growing").write_bytes(data[: int(cut * len(data))])
-        code, _, err = call("stream", drift / "growing", *given, "-o", drift / "pieces", "--state", drift / "s")
+        code, _, err = call("stream", drift / "growing", *arguments, "-o", drift / "pieces", "--state", drift / "s")
         assert code == 0 or cut < 1  # half a line is an error, and the state is kept
     assert (drift / "pieces").read_bytes() == (drift / "once").read_bytes()
     assert "% of the correction is applied. The data differ" in err
@@ -90,26 +90,26 @@ def test_the_mean_prediction_has_no_log_likelihood_under_label_shift(call, ask, 
 
 
 def test_the_first_line_says_that_little_is_applied(call, ask, files, drift):
-    given = [drift / "blurred.npy", "-s", files["heldout"]]
-    about = ask("estimate", *given)["acts"]
+    arguments = [drift / "blurred.npy", "-s", files["heldout"]]
+    about = ask("estimate", *arguments)["acts"]
     line = f"{about['share']:.0%} of the correction is applied. {about['reason']}"
     assert about["share"] < 0.5
-    assert call("estimate", *given)[1].startswith(line)
-    assert call("correct", *given, "-o", drift / "o.npy")[1].startswith(line)
-    assert ask("correct", *given, "-o", drift / "o.npy")["acts"] == about
-    assert call("report", *given, "-o", drift / "o.html")[1].startswith(line)
-    assert ask("report", *given)["acts"] == about
+    assert call("estimate", *arguments)[1].startswith(line)
+    assert call("correct", *arguments, "-o", drift / "o.npy")[1].startswith(line)
+    assert ask("correct", *arguments, "-o", drift / "o.npy")["acts"] == about
+    assert call("report", *arguments, "-o", drift / "o.html")[1].startswith(line)
+    assert ask("report", *arguments)["acts"] == about
     assert not call("estimate", files["npy"], "-s", files["heldout"])[1].startswith("9")
 
 
 def test_a_nightly_job_remembers(call, ask, refused, files, drift):
-    given = ["-s", files["heldout"], "--watch", drift / "w"]
+    arguments = ["-s", files["heldout"], "--watch", drift / "w"]
     fine = ask("correct", files["npy"], "-s", files["heldout"], "-o", drift / "fine.npy")
-    first = ask("correct", files["npy"], *given, "-o", drift / "a.npy")
+    first = ask("correct", files["npy"], *arguments, "-o", drift / "a.npy")
     assert first["acts"] == fine["acts"]
     assert (drift / "a.npy").read_bytes() == (drift / "fine.npy").read_bytes()
-    ask("correct", drift / "blurred.npy", *given, "-o", drift / "b.npy")
-    after = ask("correct", files["npy"], *given, "-o", drift / "c.npy")
+    ask("correct", drift / "blurred.npy", *arguments, "-o", drift / "b.npy")
+    after = ask("correct", files["npy"], *arguments, "-o", drift / "c.npy")
     watch = rp.load(drift / "w")
     assert (watch.n_batches, after["acts"]["share"] < 0.5 < first["acts"]["share"]) == (3, True)
     assert watch.acts.share == after["acts"]["share"]
@@ -118,13 +118,13 @@ def test_a_nightly_job_remembers(call, ask, refused, files, drift):
     kept = (drift / "w").read_bytes()
     other = ["correct", files["npy"], "-s", files["counts"], "--watch", drift / "w", "-o", drift / "d.npy"]
     assert "`--watch` must belong to this source and method" in refused(*other)
-    assert call("correct", files["npy"], *given, "-o", drift / "w")[0] == 1
-    assert call("correct", files["npy"], *given, "--prior", files["counts"], "-o", drift / "d.npy")[0] == 1
+    assert call("correct", files["npy"], *arguments, "-o", drift / "w")[0] == 1
+    assert call("correct", files["npy"], *arguments, "--prior", files["counts"], "-o", drift / "d.npy")[0] == 1
     assert (drift / "w").read_bytes() == kept
 
 
 def test_a_run_that_continues_counts_its_batch_once(call, ask, files, drift, monkeypatch):
-    given = ["correct", files["parts"], "-s", files["heldout"], "--watch", drift / "w", "-o", drift / "out"]
+    arguments = ["correct", files["parts"], "-s", files["heldout"], "--watch", drift / "w", "-o", drift / "out"]
     import reprior.cli.correct as correct
 
     broken = correct.correction
@@ -135,8 +135,8 @@ def test_a_run_that_continues_counts_its_batch_once(call, ask, files, drift, mon
         return broken(inputs, weighted, number)
 
     monkeypatch.setattr(correct, "correction", third_fails)
-    assert call(*given)[0] == 1
+    assert call(*arguments)[0] == 1
     assert not (drift / "w").exists()
     monkeypatch.setattr(correct, "correction", broken)
-    assert ask(*given)["written"] == 3
+    assert ask(*arguments)["written"] == 3
     assert rp.load(drift / "w").n_batches == 1

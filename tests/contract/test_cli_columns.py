@@ -39,8 +39,8 @@ def test_whole_numbers_beside_probabilities_are_no_class(call, ask, held, tmp_pa
     value = ask("estimate", target, "-s", source, *extra)
     assert value["classes"] == list(CLASSES)
     (tmp_path / "counts.json").write_text("[1, 2, 3, 4]")  # nothing names the classes but the target
-    given = ["-s", tmp_path / "counts.json", *extra]
-    assert call("correct", target, *given, "-o", tmp_path / f"o.{suffix}")[0] == 0
+    arguments = ["-s", tmp_path / "counts.json", *extra]
+    assert call("correct", target, *arguments, "-o", tmp_path / f"o.{suffix}")[0] == 0
     text = (tmp_path / f"o.{suffix}").read_text().splitlines()
     if suffix == "csv":
         assert [line.split(",")[0].strip('"') for line in text[1:]] == [str(i) for i in ids[name][:50]]
@@ -54,14 +54,14 @@ def test_whole_numbers_beside_probabilities_are_no_class(call, ask, held, tmp_pa
 def test_ids_beside_scores_of_any_sum_are_not_taken_for_a_class(ask, refused, tmp_path, suffix, classes, extra):
     scores = np.random.default_rng(0).uniform(0.1, 3.0, (40, len(classes)))
     target = write(tmp_path / f"t.{suffix}", scores, {"customer": list(range(1001, 1041))}, classes=classes)
-    given = ["-s", tmp_path / "counts.json", extra]
+    arguments = ["-s", tmp_path / "counts.json", extra]
     (tmp_path / "counts.json").write_text(json.dumps([1] * (1 + len(classes))))
-    err = refused("estimate", target, *given)
+    err = refused("estimate", target, *arguments)
     assert f"got customer beside {', '.join(classes)}. Name the columns of the classes with `--columns`" in err
-    assert ask("estimate", target, *given, "--columns", f"customer:{classes[-1]}")["n"] == 40
+    assert ask("estimate", target, *arguments, "--columns", f"customer:{classes[-1]}")["n"] == 40
     if len(classes) > 1:
         (tmp_path / "counts.json").write_text("[1, 2]")
-        assert ask("estimate", target, *given, "--columns", "score,other")["classes"] == classes
+        assert ask("estimate", target, *arguments, "--columns", "score,other")["classes"] == classes
 
 
 def test_counts_and_classes_never_predicted_stay_classes(ask, files, tmp_path):
@@ -70,8 +70,8 @@ def test_counts_and_classes_never_predicted_stay_classes(ask, files, tmp_path):
     assert ask("estimate", votes, "-s", files["counts"], "--normalize")["classes"] == list(CLASSES)
     (tmp_path / "votes.ndjson").write_text('{"a": 3, "b": 1, "c": 0, "d": 2}\n{"a": 1, "b": 1, "c": 1, "d": 5}\n')
     (tmp_path / "counts.json").write_text("[1, 2, 3, 4]")
-    given = ["-s", tmp_path / "counts.json", "--normalize"]
-    assert ask("estimate", tmp_path / "votes.ndjson", *given)["classes"] == list("abcd")
+    arguments = ["-s", tmp_path / "counts.json", "--normalize"]
+    assert ask("estimate", tmp_path / "votes.ndjson", *arguments)["classes"] == list("abcd")
     (tmp_path / "never.csv").write_text("a,b,c,d\n" + "0.25,0.75,0,0\n" * 9)
     assert ask("estimate", tmp_path / "never.csv", "-s", tmp_path / "counts.json")["classes"] == list("abcd")
 
@@ -145,8 +145,8 @@ def test_negative_numbers_may_be_logits_only(refused, files, tmp_path, extra):
 @pytest.mark.parametrize("count", [0, -3])
 def test_a_count_that_is_not_positive_is_told_by_its_class(refused, files, tmp_path, count):
     (tmp_path / "c.json").write_text(json.dumps(dict.fromkeys(CLASSES, 9) | {"cat": count}))
-    for given in (["-s", tmp_path / "c.json"], ["-s", files["heldout"], "--counts", tmp_path / "c.json"]):
-        err = refused("estimate", files["csv"], *given)
+    for inputs in (["-s", tmp_path / "c.json"], ["-s", files["heldout"], "--counts", tmp_path / "c.json"]):
+        err = refused("estimate", files["csv"], *inputs)
         assert f"must be positive for every class; got {count}, first at class cat" in err
         assert "its column out of the predictions" in err
         assert "a count of 0.5" in err
@@ -160,23 +160,23 @@ def late(tmp_path, *records):
 
 @pytest.mark.parametrize("unknown", [None, ""])
 def test_a_late_label_that_is_still_unknown_changes_nothing(call, files, tmp_path, unknown):
-    given = ["-s", files["counts"], "--id", "id", "--label", "truth", "--emit", "rows"]
+    arguments = ["-s", files["counts"], "--id", "id", "--label", "truth", "--emit", "rows"]
     code, out, err = call(
-        "stream", late(tmp_path, {"id": "a3", "truth": unknown}, {"id": "a3", "truth": "cat"}), *given
+        "stream", late(tmp_path, {"id": "a3", "truth": unknown}, {"id": "a3", "truth": "cat"}), *arguments
     )
     assert (code, len(out.splitlines()), err.count("\n")) == (0, 4, 1)
     assert "matched by position" in err
-    told = call("stream", late(tmp_path, {"id": "b", "truth": "cat"}), *given)[2]
-    assert "1 label found no row among the last 10,000 that wait for one; see --remember" in told
+    answer = call("stream", late(tmp_path, {"id": "b", "truth": "cat"}), *arguments)[2]
+    assert "1 label found no row among the last 10,000 that wait for one; see --remember" in answer
 
 
 def test_what_is_said_of_late_labels_names_the_options(call, files, tmp_path):
-    given = ["-s", files["counts"], "--label", "truth"]
-    said = call("stream", late(tmp_path, {"id": "a3", "truth": "cat"}), *given)[2]
-    assert "Name the column of the sample ids with `--id`" in said
-    err = call("stream", late(tmp_path, {"ID": "a3", "truth": "cat"}), *given, "--id", "id")[2]
+    arguments = ["-s", files["counts"], "--label", "truth"]
+    message = call("stream", late(tmp_path, {"id": "a3", "truth": "cat"}), *arguments)[2]
+    assert "Name the column of the sample ids with `--id`" in message
+    err = call("stream", late(tmp_path, {"ID": "a3", "truth": "cat"}), *arguments, "--id", "id")[2]
     assert "`--id id` and `--label truth` name the two columns" in err
-    err = call("stream", late(tmp_path, {"id": "a3", "truth": "cow"}), *given, "--id", "id")[2]
+    err = call("stream", late(tmp_path, {"id": "a3", "truth": "cow"}), *arguments, "--id", "id")[2]
     assert "`--label` must hold names of classes; got cow, first at row 4" in err
 
 
@@ -205,11 +205,12 @@ def test_names_of_a_file_are_those_of_the_columns(call, files, held, tmp_path, c
     """Estimates and streams take them alike, for columns that have the classes' names and for others."""
 
     def prior(target, *more):
-        given = [command, target, "-s", files["heldout"], *more]
-        code, out, err = call(*given, *(["--json"] if command == "estimate" else ["--emit", "prior", "--every", 300]))
+        arguments = [command, target, "-s", files["heldout"], *more]
+        more = ["--json"] if command == "estimate" else ["--emit", "prior", "--every", 300]
+        code, out, err = call(*arguments, *more)
         assert code == 0, err
-        found = json.loads(out.splitlines()[-1])
-        return found["prior"] if command == "stream" else dict(zip(found["classes"], found["prior"], strict=True))
+        answer = json.loads(out.splitlines()[-1])
+        return answer["prior"] if command == "stream" else dict(zip(answer["classes"], answer["prior"], strict=True))
 
     rows = held[0][:300, ::-1]  # the columns come in another order than the classes of the source
     listed = tmp_path / "names.txt"
@@ -228,11 +229,11 @@ def test_names_of_a_file_that_disagree_are_refused(refused, files, tmp_path, com
     names = tmp_path / "names.txt"
     for source in ("heldout", "counts"):
         for target in ("csv", "ndjson objects"):
-            given = [command, files[target], "-s", files[source], "--classes", names]
+            arguments = [command, files[target], "-s", files[source], "--classes", names]
             names.write_text("ant\nbee\ncat\n")
-            assert "`--classes` must name all 4 classes" in refused(*given)
+            assert "`--classes` must name all 4 classes" in refused(*arguments)
             names.write_text("ant\nbee\ncat\neel\n")
-            err = refused(*given)
+            err = refused(*arguments)
             where = "input" if command == "stream" else str(files[target])
             if source == "counts":
                 assert f"`--classes` must agree with the columns of {where}, which have names; got 4 classes" in err
@@ -253,15 +254,15 @@ def test_labels_beside_columns_with_other_names_lead_to_the_names(refused, held,
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson objects", "columns"])
 def test_a_range_of_columns_that_runs_backwards_is_named(ask, refused, files, kind):
-    given = [files[kind], "-s", files["heldout"]]
-    err = refused("estimate", *given, "--columns", "dog:ant")
+    arguments = [files[kind], "-s", files["heldout"]]
+    err = refused("estimate", *arguments, "--columns", "dog:ant")
     assert (
         "`--columns` must name the first column before the last; got dog:ant. In the file ant comes before dog" in err
     )
-    expected = ask("estimate", *given)["prior"]
-    assert ask("estimate", *given, "--columns", "ant:dog")["prior"] == expected
+    expected = ask("estimate", *arguments)["prior"]
+    assert ask("estimate", *arguments, "--columns", "ant:dog")["prior"] == expected
     if kind != "columns":
-        assert "In the file ant comes before dog" in refused("stream", *given, "--columns", "dog:ant")
+        assert "In the file ant comes before dog" in refused("stream", *arguments, "--columns", "dog:ant")
 
 
 @pytest.mark.parametrize("command", ["estimate", "stream"])
@@ -283,19 +284,19 @@ def test_the_only_array_of_two_dimensions_holds_the_rows(ask, refused, files, he
     np.savez(tmp_path / "h.npz", predictions=rows, y=y, classes=CLASSES, counts=np.ones(4))
     np.savez(tmp_path / "w.npz", predictions=rows, note="as it was")
     ask("fit", tmp_path / "h.npz", "-o", tmp_path / "m.reprior")
-    given = ["--source", tmp_path / "m.reprior"]
+    arguments = ["--source", tmp_path / "m.reprior"]
     np.save(tmp_path / "w.npy", rows)
-    expected = ask("estimate", tmp_path / "w.npy", *given)
-    assert ask("estimate", tmp_path / "w.npz", *given)["prior"] == expected["prior"]
-    ask("correct", tmp_path / "w.npz", *given, "-o", tmp_path / "c.npz")
+    expected = ask("estimate", tmp_path / "w.npy", *arguments)
+    assert ask("estimate", tmp_path / "w.npz", *arguments)["prior"] == expected["prior"]
+    ask("correct", tmp_path / "w.npz", *arguments, "-o", tmp_path / "c.npz")
     with np.load(tmp_path / "c.npz") as fixed:
         assert {*fixed} == {"predictions", "note"}
         assert not np.allclose(fixed["predictions"], rows)
     np.savez(tmp_path / "two.npz", a=rows, b=rows)
-    assert "must have the column 'proba'; got a, b" in refused("estimate", tmp_path / "two.npz", *given)
+    assert "must have the column 'proba'; got a, b" in refused("estimate", tmp_path / "two.npz", *arguments)
     with zipfile.ZipFile(tmp_path / "w.npz", "a") as archive:
         archive.writestr("readme.txt", "not an array")
-    assert ask("estimate", tmp_path / "w.npz", *given)["prior"] == expected["prior"]
+    assert ask("estimate", tmp_path / "w.npz", *arguments)["prior"] == expected["prior"]
     np.savez(tmp_path / "counts.npz", counts=np.ones(4), classes=CLASSES, confusion=np.eye(4))
     assert ask("estimate", tmp_path / "w.npy", "--source", tmp_path / "counts.npz")["n"] == len(rows)
 
@@ -303,13 +304,13 @@ def test_the_only_array_of_two_dimensions_holds_the_rows(ask, refused, files, he
 def test_small_files_are_told_in_whole_sentences(refused, files, held, tmp_path):
     rows, y = held
     (tmp_path / "empty.csv").write_text("")
-    said = refused("fit", tmp_path / "empty.csv", "-o", tmp_path / "m.reprior")
-    assert "must have at least one row; got an empty file." in said
+    message = refused("fit", tmp_path / "empty.csv", "-o", tmp_path / "m.reprior")
+    assert "must have at least one row; got an empty file." in message
     one = write(tmp_path / "one.csv", rows[:, :1], None, {"label": y}, classes=["ant"])
     assert "at least two classes; got 1 (ant)" in refused("fit", one, "-o", tmp_path / "m.reprior")
     (tmp_path / "counts.json").write_text('{"ant": 3}')
-    said = refused("fit", files["heldout"], "--counts", tmp_path / "counts.json", "-o", tmp_path / "m.reprior")
-    assert "1 classes" not in said
+    message = refused("fit", files["heldout"], "--counts", tmp_path / "counts.json", "-o", tmp_path / "m.reprior")
+    assert "1 classes" not in message
 
 
 def test_names_of_classes_may_hold_semicolons(call, refused, tmp_path):

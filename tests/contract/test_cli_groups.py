@@ -64,25 +64,25 @@ def read(path):
         values = [json.loads(line) for line in path.read_text().splitlines()]
         return np.array([value.get("proba") or [value[c] for c in CLASSES] for value in values])
     table = {".parquet": pq.read_table, ".csv": pc.read_csv, ".arrow": lambda p: pa.ipc.open_file(p).read_all()}
-    found = table[path.suffix](path)
-    if "proba" in found.column_names:
-        return np.array(found["proba"].to_pylist())
-    return np.stack([found[c].to_numpy() for c in CLASSES], axis=1)
+    result = table[path.suffix](path)
+    if "proba" in result.column_names:
+        return np.array(result["proba"].to_pylist())
+    return np.stack([result[c].to_numpy() for c in CLASSES], axis=1)
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_each_group_has_its_mix(ask, call, files, shops, name):
     folder, proba, keys = shops
     wanted = fitted(files).groups(keys, proba)
-    said = ask("estimate", folder / name, "-s", files["heldout"], "--by", "shop", "--level", 0.9)
-    found = {group["key"]: group for group in said["groups"]}
-    assert (said["by"], sorted(found)) == ("shop", sorted(SHOPS))
+    message = ask("estimate", folder / name, "-s", files["heldout"], "--by", "shop", "--level", 0.9)
+    results = {group["key"]: group for group in message["groups"]}
+    assert (message["by"], sorted(results)) == ("shop", sorted(SHOPS))
     low, high = wanted.interval(0.9)[:2]
     for g, key in enumerate(wanted.keys):
-        assert found[key]["n"] == SHOPS[key][0]
-        np.testing.assert_allclose(found[key]["prior"], wanted.prior[g], atol=1e-6)
-        np.testing.assert_allclose(found[key]["interval"], np.stack([low[g], high[g]], axis=1), atol=1e-5)
-        assert np.abs(np.array(found[key]["prior"]) - SHOPS[key][1]).max() < 0.15
+        assert results[key]["n"] == SHOPS[key][0]
+        np.testing.assert_allclose(results[key]["prior"], wanted.prior[g], atol=1e-6)
+        np.testing.assert_allclose(results[key]["interval"], np.stack([low[g], high[g]], axis=1), atol=1e-5)
+        assert np.abs(np.array(results[key]["prior"]) - SHOPS[key][1]).max() < 0.15
     code, text, _ = call("estimate", folder / name, "-s", files["heldout"], "--by", "shop", "--top", 2)
     lines = text.splitlines()
     assert code == 0
@@ -112,8 +112,8 @@ def test_classes_in_another_order_and_logits_keep_their_groups(ask, files, shops
     turned = tmp_path / "t.parquet"
     pq.write_table(pa.table({c: np.log(proba[:, j]) for j, c in reversed([*enumerate(CLASSES)])} | {"s": keys}), turned)
     plain = ask("estimate", folder / "t.npz", "-s", files["counts"], "--by", "shop")["groups"]
-    found = ask("estimate", turned, "-s", files["counts"], "--by", "s", "--logits")["groups"]
-    for a, b in zip(plain, found, strict=True):
+    answer = ask("estimate", turned, "-s", files["counts"], "--by", "s", "--logits")["groups"]
+    for a, b in zip(plain, answer, strict=True):
         assert a["key"] == b["key"]
         np.testing.assert_allclose(a["prior"], b["prior"], atol=1e-5)
 
@@ -122,11 +122,11 @@ def test_one_group_is_what_the_estimate_is(ask, files, shops, tmp_path):
     _, proba, _ = shops
     np.savez(tmp_path / "t.npz", proba=proba, day=np.full(len(proba), 7), classes=CLASSES)
     (tmp_path / "counts.json").write_text(json.dumps(dict(zip(CLASSES, [4000, 3000, 2000, 1000], strict=True))))
-    said = ask(
+    message = ask(
         "estimate", tmp_path / "t.npz", "-s", files["heldout"], "--counts", tmp_path / "counts.json", "--by", "day"
     )
-    np.testing.assert_allclose(said["groups"][0]["prior"], said["prior"], atol=1e-9)
-    assert said["groups"][0]["key"] == 7
+    np.testing.assert_allclose(message["groups"][0]["prior"], message["prior"], atol=1e-9)
+    assert message["groups"][0]["key"] == 7
 
 
 CRASH = """import os, signal, sys
@@ -189,8 +189,8 @@ def spoil(folder, name, tmp_path, key):
 def test_a_missing_key_names_its_row(refused, files, shops, tmp_path, name, command):
     path = spoil(shops[0], name, tmp_path, None)
     where = ["-o", tmp_path / f"out{path.suffix}", "--anyway"] if command == "correct" else []
-    said = refused(command, path, "-s", files["heldout"], "--by", "shop", *where)
-    assert f"`{path}` must name a group in 'shop' in every row; got none, first at row 5 of this file" in said
+    message = refused(command, path, "-s", files["heldout"], "--by", "shop", *where)
+    assert f"`{path}` must name a group in 'shop' in every row; got none, first at row 5 of this file" in message
 
 
 def test_what_cannot_be_a_key_or_goes_with_it_is_refused(refused, files, shops, tmp_path):
@@ -214,32 +214,32 @@ def test_what_cannot_be_a_key_or_goes_with_it_is_refused(refused, files, shops, 
 def test_a_report_has_a_table_of_groups(ask, call, files, shops, tmp_path):
     folder, proba, keys = shops
     wanted = fitted(files).groups(keys, proba)
-    given = ["report", folder / "list.parquet", "-s", files["heldout"], "--by", "shop"]
-    code, _, _ = call(*given, "-o", tmp_path / "r.html")
+    arguments = ["report", folder / "list.parquet", "-s", files["heldout"], "--by", "shop"]
+    code, _, _ = call(*arguments, "-o", tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     assert code == 0
     assert "Groups by shop" in page
     assert [page.index(f"<td>{shop}</td>") for shop in ("north", "south", "east")] == sorted(
         page.index(f"<td>{shop}</td>") for shop in SHOPS)  # fmt: skip
-    found = {group["key"]: group["prior"] for group in ask(*given)["groups"]}
-    np.testing.assert_allclose([found[key] for key in wanted.keys], wanted.prior, atol=1e-9)
+    results = {group["key"]: group["prior"] for group in ask(*arguments)["groups"]}
+    np.testing.assert_allclose([results[key] for key in wanted.keys], wanted.prior, atol=1e-9)
 
 
 def test_compare_shows_what_sharing_does_and_how_wrong_each_way_is(ask, call, files, shops, tmp_path):
     folder, proba, keys = shops
-    given = ["compare", folder / "list.parquet", "-s", files["heldout"], "--by", "shop"]
+    arguments = ["compare", folder / "list.parquet", "-s", files["heldout"], "--by", "shop"]
     rng = np.random.default_rng(0)
     y = np.array([rng.choice(4, p=SHOPS[key][1]) for key in keys])
     truth = pa.table({"shop": keys, "label": np.array(CLASSES)[y]} | {c: proba[:, j] for j, c in enumerate(CLASSES)})
     pq.write_table(truth, tmp_path / "truth.parquet")
-    told = ask(*given, "--truth", tmp_path / "truth.parquet")
-    shared, alone, one = told["ways"]
+    answer = ask(*arguments, "--truth", tmp_path / "truth.parquet")
+    shared, alone, one = answer["ways"]
     pipe = fitted(files)
     np.testing.assert_allclose(shared["prior"], pipe.groups(keys, proba).prior, atol=1e-9)
     np.testing.assert_allclose(alone["prior"], pipe.groups(keys, proba, share=False).prior, atol=1e-9)
     assert one["kl"] > 5 * shared["kl"] > 0
     assert one["distance"] > alone["distance"] > shared["distance"] == 0
-    assert "one prior for all" in call(*given)[1]
+    assert "one prior for all" in call(*arguments)[1]
     pq.write_table(truth.filter(pa.array(keys != "east")), tmp_path / "two.parquet")
-    code, _, err = call(*given, "--truth", tmp_path / "two.parquet")
+    code, _, err = call(*arguments, "--truth", tmp_path / "two.parquet")
     assert (code, "must have labelled rows of every group; got none of 'east'" in err) == (1, True)

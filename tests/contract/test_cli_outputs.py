@@ -22,28 +22,28 @@ PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs FIFOs and terminals")
 
 
-def read_all(path, found):
+def read_all(path, result):
     with open(path, "rb") as file:
-        found.append(file.read())
+        result.append(file.read())
 
 
 @pytest.mark.parametrize("name", ["npy", "npz", "list", "csv", "ndjson"])
 def test_correct_writes_into_a_fifo(call, files, tmp_path, name):
     os.mkfifo(tmp_path / "out")
-    found = []
-    reader = threading.Thread(target=read_all, args=(tmp_path / "out", found))
+    results = []
+    reader = threading.Thread(target=read_all, args=(tmp_path / "out", results))
     reader.start()
-    given = ["correct", files[name], "-s", files["counts"], "-o"]
-    assert call(*given, tmp_path / "out")[0] == 0
+    arguments = ["correct", files[name], "-s", files["counts"], "-o"]
+    assert call(*arguments, tmp_path / "out")[0] == 0
     reader.join()
     assert (tmp_path / "out").is_fifo()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    assert call(*given, tmp_path / f"whole{files[name].suffix}")[0] == 0
+    assert call(*arguments, tmp_path / f"whole{files[name].suffix}")[0] == 0
     whole = (tmp_path / f"whole{files[name].suffix}").read_bytes()
     if name == "npz":  # sizes stand behind the data where one cannot go back
-        np.testing.assert_array_equal(np.load(io.BytesIO(found[0]))["proba"], np.load(io.BytesIO(whole))["proba"])
+        np.testing.assert_array_equal(np.load(io.BytesIO(results[0]))["proba"], np.load(io.BytesIO(whole))["proba"])
     else:
-        assert found[0] == whole
+        assert results[0] == whole
 
 
 @pytest.mark.parametrize("command", ["correct", "report", "stream"])
@@ -82,20 +82,20 @@ def test_a_link_is_followed(call, files, tmp_path):
 def test_an_input_under_another_name_is_refused(refused, files, tmp_path, command):
     shutil.copy(files["ndjson"], tmp_path / "in.ndjson")
     os.link(tmp_path / "in.ndjson", tmp_path / "out.ndjson")
-    given = [command, tmp_path / "in.ndjson", "-s", files["counts"], "-o", tmp_path / "out.ndjson"]
-    assert "be apart from the input" in refused(*given)
+    arguments = [command, tmp_path / "in.ndjson", "-s", files["counts"], "-o", tmp_path / "out.ndjson"]
+    assert "be apart from the input" in refused(*arguments)
     assert (tmp_path / "in.ndjson").read_bytes() == files["ndjson"].read_bytes()
 
 
 def test_the_second_of_two_corrects_is_refused(call, refused, files, tmp_path):
-    given = ["correct", files["npy"], "-s", files["counts"], "-o"]
+    arguments = ["correct", files["npy"], "-s", files["counts"], "-o"]
     with alone("correct", tmp_path / "out.npy", "--output"):
-        said = "must belong to one run at a time; got"
-        assert said in refused(*given, tmp_path / "out.npy")
+        message = "must belong to one run at a time; got"
+        assert message in refused(*arguments, tmp_path / "out.npy")
         (tmp_path / "link").symlink_to(tmp_path / "out.npy")
-        assert said in refused(*given, tmp_path / "link")
-        assert call(*given, tmp_path / "other.npy")[0] == 0
-    assert call(*given, tmp_path / "out.npy")[0] == 0
+        assert message in refused(*arguments, tmp_path / "link")
+        assert call(*arguments, tmp_path / "other.npy")[0] == 0
+    assert call(*arguments, tmp_path / "out.npy")[0] == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "other.npy", "out.npy"]
 
 
@@ -112,14 +112,14 @@ def test_target_and_source_may_come_through_fifos(call, files, tmp_path, name):
         write = threading.Thread(target=(tmp_path / place).write_bytes, args=(source.read_bytes(),))
         write.start()
         writers.append(write)
-    found, plain = (
+    result, plain = (
         call("estimate", target, "-s", source, "--json")
         for target, source in ((tmp_path / "target", tmp_path / "source"), (files[name], files["heldout"]))
     )
     for write in writers:
         write.join()
-    assert found[0] == 0, found[2]
-    assert json.loads(found[1])["prior"] == json.loads(plain[1])["prior"]
+    assert result[0] == 0, result[2]
+    assert json.loads(result[1])["prior"] == json.loads(plain[1])["prior"]
 
 
 @pytest.mark.parametrize("command", ["stream", "correct"])
@@ -138,8 +138,8 @@ def test_a_reader_that_has_had_enough_is_no_failure(files, tmp_path, command):
 def test_names_of_files_need_not_be_text(call, files, tmp_path):
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.npy")
     shutil.copy(files["npy"], odd)
-    for given in (["estimate", odd], ["correct", odd, "-o", odd + ".out"], ["report", odd, "-o", odd + ".html"]):
-        code, _, err = call(*given, "-s", files["counts"])
+    for inputs in (["estimate", odd], ["correct", odd, "-o", odd + ".out"], ["report", odd, "-o", odd + ".html"]):
+        code, _, err = call(*inputs, "-s", files["counts"])
         assert (code, err) == (0, "")
     code, _, err = call("estimate", odd + ".not", "-s", files["counts"])
     assert (code, err.endswith("No such file or directory.\n")) == (1, True)
@@ -160,10 +160,10 @@ raise SystemExit(run(cli, ["estimate", "x", "-s", "y"]))"""
 def test_a_report_on_a_method_that_rules_out_a_row(call, tmp_path):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 300)
-    seen = np.where((y == 0) & (rng.random(300) < 0.3), 2, y)  # class 0 is often taken for class 2
-    held = np.where(np.eye(3)[seen] > 0, 0.98, 0.01)
+    observed = np.where((y == 0) & (rng.random(300) < 0.3), 2, y)  # class 0 is often taken for class 2
+    held = np.where(np.eye(3)[observed] > 0, 0.98, 0.01)
     np.savez(tmp_path / "held.npz", proba=held, y=y)
-    rows = np.vstack([held[seen < 2][:150], [[0.0, 0.0, 1.0]]])  # of class 2, which their moments leave no share
+    rows = np.vstack([held[observed < 2][:150], [[0.0, 0.0, 1.0]]])  # of class 2, which their moments leave no share
     np.save(tmp_path / "t.npy", rows)
     code, _, err = call(
         "report", tmp_path / "t.npy", "-s", tmp_path / "held.npz", "-o", tmp_path / "o.html", "--calibrate", "none"

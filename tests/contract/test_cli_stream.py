@@ -50,9 +50,9 @@ def test_stream_predicts_first_then_learns(call, files):
                         "--calibrate", "none")  # fmt: skip
     stream = rp.Stream("online-ebls", rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y"))))
     rows = [json.loads(line) for line in files["ndjson lists"].read_text().splitlines()]
-    for given, line in zip(rows[:50], out.splitlines(), strict=False):
-        np.testing.assert_allclose(json.loads(line), stream.correct_one(np.array(given)), rtol=1e-9)
-        stream.learn_one(np.array(given))
+    for inputs, line in zip(rows[:50], out.splitlines(), strict=False):
+        np.testing.assert_allclose(json.loads(line), stream.correct_one(np.array(inputs)), rtol=1e-9)
+        stream.learn_one(np.array(inputs))
     assert code == 0
 
 
@@ -73,18 +73,18 @@ def test_stream_stops_at_a_bad_row_or_leaves_it_out(call, files, tmp_path):
 
 
 def test_a_state_of_another_run_is_refused(call, files, tmp_path):
-    given = ["stream", files["ndjson"], "--state", tmp_path / "s", "-o", tmp_path / "o"]
-    assert call(*given, "-s", files["heldout"])[0] == 0
-    code, _, err = call(*given, "--every", 7)
+    arguments = ["stream", files["ndjson"], "--state", tmp_path / "s", "-o", tmp_path / "o"]
+    assert call(*arguments, "-s", files["heldout"])[0] == 0
+    code, _, err = call(*arguments, "--every", 7)
     assert code == 1
     assert "belong to a run with" in err
-    code, _, err = call(*given, "-s", files["counts"])
+    code, _, err = call(*arguments, "-s", files["counts"])
     assert code == 1
     assert "After retraining name a new state file" in err
-    assert call(*given, "-s", tmp_path / "not-there.csv")[0] == 1
-    assert call(*given)[0] == 0
+    assert call(*arguments, "-s", tmp_path / "not-there.csv")[0] == 1
+    assert call(*arguments)[0] == 0
     (tmp_path / "s").write_bytes(b"noise")
-    code, _, err = call(*given)
+    code, _, err = call(*arguments)
     assert code == 1
     assert "must be bytes written by reprior" in err
 
@@ -96,8 +96,8 @@ def test_stream_sends_files_to_correct(refused, files, tmp_path, name):
 
 
 def test_a_stream_into_a_file_is_rows_alone_and_ends_with_a_line(call, refused, files, tmp_path):
-    given = ["stream", files["ndjson lists"], "-s", files["counts"], "--state", tmp_path / "state", "-o"]
-    code, out, err = call(*given, tmp_path / "o", "--json")
+    arguments = ["stream", files["ndjson lists"], "-s", files["counts"], "--state", tmp_path / "state", "-o"]
+    code, out, err = call(*arguments, tmp_path / "o", "--json")
     assert (code, out) == (0, "")
     assert json.loads(err) == {
         "rows": N, "skipped": 0, "labels": 0, "labels_lost": 0, "output": str(tmp_path / "o"),
@@ -105,7 +105,7 @@ def test_a_stream_into_a_file_is_rows_alone_and_ends_with_a_line(call, refused, 
         "acts": rp.Stream("online-ebls", [1, 1]).acts._asdict(),
     }  # fmt: skip
     assert len((tmp_path / "o").read_text().splitlines()) == N
-    assert "Give the output of the earlier run" in refused(*given, tmp_path / "p")
+    assert "Give the output of the earlier run" in refused(*arguments, tmp_path / "p")
 
 
 @pytest.mark.parametrize("name", ["csv", "ndjson objects"])
@@ -118,58 +118,58 @@ def test_a_stream_lists_columns_the_source_does_not_name(refused, files, tmp_pat
 def labelled(files, form, every=20, late=300):
     """Return records with ids, labels in every 20th, and late labels of others, 300 rows after; and the truth."""
     rows, y = np.load(files["npz"])["proba"].astype(float), np.load(files["npz"])["y"]
-    told = {i: y[i] for i in range(0, N, every)}
+    own = {i: y[i] for i in range(0, N, every)}
     later = {i + late: i for i in range(7, N - late, every)}
     out = []
     for i, row in enumerate(rows.tolist()):
         if form == "csv":
-            out.append(",".join([f"r{i}", *map(repr, row), CLASSES[told[i]] if i in told else ""]))
+            out.append(",".join([f"r{i}", *map(repr, row), CLASSES[own[i]] if i in own else ""]))
             out += [f"r{later[i]},,,,,{y[later[i]]}"] if i in later else []  # a class by its number
         else:
-            out.append({"id": f"r{i}", "proba": row} | ({"truth": CLASSES[told[i]]} if i in told else {"truth": None}))
+            out.append({"id": f"r{i}", "proba": row, "truth": CLASSES[own[i]] if i in own else None})
             out += [{"id": f"r{later[i]}", "truth": CLASSES[y[later[i]]]}] if i in later else []
     if form == "csv":
-        return ("\n".join(["id,ant,bee,cat,dog,truth", *out]) + "\n").encode(), rows, y, told, later
+        return ("\n".join(["id,ant,bee,cat,dog,truth", *out]) + "\n").encode(), rows, y, own, later
     pack = msgpack.packb if form == "msgpack" else lambda value: json.dumps(value).encode() + b"\n"
-    return b"".join(map(pack, out)), rows, y, told, later
+    return b"".join(map(pack, out)), rows, y, own, later
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv", "msgpack"])
 def test_labels_with_a_row_and_late_ones_are_taken_in(call, files, tmp_path, form):
-    data, rows, y, told, later = labelled(files, form)
+    data, rows, y, own, later = labelled(files, form)
     stream = rp.Stream("online-ebls", rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y"))))
     for i, row in enumerate(rows):
         stream.learn_one(row)
-        if i in told:
+        if i in own:
             stream.observe(row, y[i])
         if i in later:
             stream.observe(rows[later[i]], y[later[i]])
-    given = ["-s", files["heldout"], "--calibrate", "none", "--label", "truth", "--id", "id", "--remember", 350, "-o"]
+    options = ["-s", files["heldout"], "--calibrate", "none", "--label", "truth", "--id", "id", "--remember", 350, "-o"]
     (tmp_path / "in").write_bytes(data)
-    code, out, err = call("stream", tmp_path / "in", *given, tmp_path / "once", "--state", tmp_path / "s1", "--json")
+    code, out, err = call("stream", tmp_path / "in", *options, tmp_path / "once", "--state", tmp_path / "s1", "--json")
     assert (code, out) == (0, "")
-    assert json.loads(err) | {"rows": N, "labels": len(told) + len(later), "labels_lost": 0} == json.loads(err)
+    assert json.loads(err) | {"rows": N, "labels": len(own) + len(later), "labels_lost": 0} == json.loads(err)
     for cut in (0.1, 0.5, 0.51, 1):  # a restart remembers the rows that wait
         (tmp_path / "growing").write_bytes(data[: int(cut * len(data))])
-        call("stream", tmp_path / "growing", *given, tmp_path / "pieces", "--state", tmp_path / "s2")
+        call("stream", tmp_path / "growing", *options, tmp_path / "pieces", "--state", tmp_path / "s2")
     assert (tmp_path / "once").read_bytes() == (tmp_path / "pieces").read_bytes()
-    found = [rp.load(tmp_path / s) for s in ("s1", "s2")]
-    np.testing.assert_array_equal(found[0].prior, found[1].prior)
-    np.testing.assert_allclose(found[0].prior, stream.prior, atol=1e-12)
+    results = [rp.load(tmp_path / s) for s in ("s1", "s2")]
+    np.testing.assert_array_equal(results[0].prior, results[1].prior)
+    np.testing.assert_allclose(results[0].prior, stream.prior, atol=1e-12)
 
 
 def test_labels_of_forgotten_rows_are_counted_and_wrong_ones_refused(call, refused, files, tmp_path):
-    data, *_, told, later = labelled(files, "ndjson")
+    data, *_, answer, later = labelled(files, "ndjson")
     (tmp_path / "in").write_bytes(data)
-    given = ["stream", tmp_path / "in", "-s", files["heldout"], "--label", "truth", "--id", "id"]
-    _, _, err = call(*given, "--remember", 100, "-o", tmp_path / "o")
+    arguments = ["stream", tmp_path / "in", "-s", files["heldout"], "--label", "truth", "--id", "id"]
+    _, _, err = call(*arguments, "--remember", 100, "-o", tmp_path / "o")
     assert err.startswith(f"{len(later)} labels found no row among the last 100 that wait for one; see --remember")
-    assert f"1,000 rows, {len(told)} labels; no state kept" in err
+    assert f"1,000 rows, {len(answer)} labels; no state kept" in err
     (tmp_path / "in").write_bytes(data.replace(b'"ant"', b'"eel"', 1))
-    assert "must hold names of classes; got eel, first at row" in refused(*given, "--emit", "prior")
-    assert "--id needs --label" in refused("stream", tmp_path / "in", *given[2:4], "--id", "id")
+    assert "must hold names of classes; got eel, first at row" in refused(*arguments, "--emit", "prior")
+    assert "--id needs --label" in refused("stream", tmp_path / "in", *arguments[2:4], "--id", "id")
     (tmp_path / "in.csv").write_bytes(labelled(files, "csv")[0])
-    csv = ["stream", tmp_path / "in.csv", *given[2:4], "--label", "y"]
+    csv = ["stream", tmp_path / "in.csv", *arguments[2:4], "--label", "y"]
     assert "must have the column 'y'; got id, ant" in refused(*csv)
 
 
@@ -177,8 +177,8 @@ def test_a_feed_may_begin_with_a_late_label(call, files, tmp_path):
     for form in ("ndjson", "msgpack"):
         pack = msgpack.packb if form == "msgpack" else lambda value: json.dumps(value).encode() + b"\n"
         (tmp_path / "in").write_bytes(pack({"id": "old", "truth": "ant"}) + labelled(files, form)[0])
-        given = ["stream", tmp_path / "in", "-s", files["heldout"], "--label", "truth", "--id", "id"]
-        assert call(*given, "-o", tmp_path / "o")[0] == 0
+        arguments = ["stream", tmp_path / "in", "-s", files["heldout"], "--label", "truth", "--id", "id"]
+        assert call(*arguments, "-o", tmp_path / "o")[0] == 0
 
 
 def test_without_label_options_labels_are_only_passed_through(call, files, tmp_path):
@@ -201,30 +201,30 @@ def test_after_a_bad_row_was_mended_the_run_goes_on_exactly(call, files, tmp_pat
         good = files[name].read_bytes()
         lines = good.splitlines(keepends=True)
         bad = b"".join([*lines[:501], lines[501].replace(b"0.", b"3.", 1), *lines[502:]])
-    given = ["-s", files["heldout"], "-o"]
+    arguments = ["-s", files["heldout"], "-o"]
     (tmp_path / "in").write_bytes(good)
-    assert call("stream", tmp_path / "in", *given, tmp_path / "once")[0] == 0
+    assert call("stream", tmp_path / "in", *arguments, tmp_path / "once")[0] == 0
     (tmp_path / "in").write_bytes(bad)
-    code, _, err = call("stream", tmp_path / "in", *given, tmp_path / "out", "--state", tmp_path / "s")
+    code, _, err = call("stream", tmp_path / "in", *arguments, tmp_path / "out", "--state", tmp_path / "s")
     assert code == 1
     assert "row 50" in err
     (tmp_path / "in").write_bytes(good)
-    assert call("stream", tmp_path / "in", *given, tmp_path / "out", "--state", tmp_path / "s")[0] == 0
+    assert call("stream", tmp_path / "in", *arguments, tmp_path / "out", "--state", tmp_path / "s")[0] == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "once").read_bytes()
 
 
 def test_a_restart_knows_its_files_by_what_they_hold(call, refused, files, tmp_path):
     shutil.copy(files["ndjson"], tmp_path / "in")
-    given = ["stream", tmp_path / "in", "-s", files["heldout"], "--state", tmp_path / "s"]
-    assert call(*given, "-o", tmp_path / "out")[0] == 0
-    assert "must belong to a run with -o -, --emit both; got -o" in refused(*given)
-    assert f"Give the output of the earlier run ({tmp_path / 'out'})" in refused(*given, "-o", tmp_path / "other")
+    arguments = ["stream", tmp_path / "in", "-s", files["heldout"], "--state", tmp_path / "s"]
+    assert call(*arguments, "-o", tmp_path / "out")[0] == 0
+    assert "must belong to a run with -o -, --emit both; got -o" in refused(*arguments)
+    assert f"Give the output of the earlier run ({tmp_path / 'out'})" in refused(*arguments, "-o", tmp_path / "other")
     (tmp_path / "other").write_bytes(b"x" * 10_000_000)
-    assert "must still hold what was written to it" in refused(*given, "-o", tmp_path / "other")
+    assert "must still hold what was written to it" in refused(*arguments, "-o", tmp_path / "other")
     (tmp_path / "out").rename(tmp_path / "moved")
-    assert call(*given, "-o", tmp_path / "moved")[0] == 0
+    assert call(*arguments, "-o", tmp_path / "moved")[0] == 0
     (tmp_path / "in").write_bytes(b"x" * 10_000_000)
-    assert "Give the input of the earlier run" in refused(*given, "-o", tmp_path / "moved")
+    assert "Give the input of the earlier run" in refused(*arguments, "-o", tmp_path / "moved")
 
 
 def test_marks_and_line_ends_of_other_systems(call, files, tmp_path):
@@ -239,23 +239,23 @@ def test_counts_calibration_and_logits_in_a_stream(call, files, tmp_path):
     held, (rows,) = np.load(files["heldout"]), (np.load(files["npy"]).astype(float),)
     np.savez(tmp_path / "held.npz", proba=np.log(held["proba"]), y=held["y"], classes=CLASSES)
     (tmp_path / "in").write_text("".join(json.dumps(row) + "\n" for row in (np.log(rows) + 3).tolist()))
-    given = ["--counts", files["counts"], "--calibrate", "ts", "--emit", "rows"]
-    code, out, _ = call("stream", tmp_path / "in", "-s", tmp_path / "held.npz", "--logits", *given)
+    arguments = ["--counts", files["counts"], "--calibrate", "ts", "--emit", "rows"]
+    code, out, _ = call("stream", tmp_path / "in", "-s", tmp_path / "held.npz", "--logits", *arguments)
     assert code == 0
-    _, plain, _ = call("stream", files["ndjson lists"], "-s", files["heldout"], *given)
-    found, expected = (np.array([json.loads(line) for line in text.splitlines()]) for text in (out, plain))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    _, plain, _ = call("stream", files["ndjson lists"], "-s", files["heldout"], *arguments)
+    result, expected = (np.array([json.loads(line) for line in text.splitlines()]) for text in (out, plain))
+    np.testing.assert_allclose(result, expected, atol=1e-6)
     assert np.abs(expected - rows).max() > 0.01
 
 
 def test_ids_beside_scores_of_any_sum_are_not_taken_for_a_class(call, tmp_path):
     (tmp_path / "counts.json").write_text("[1, 1]")
     (tmp_path / "in").write_text("customer,score\n1001,0.7\n1002,2.5\n")
-    given = ["stream", tmp_path / "in", "-s", tmp_path / "counts.json", "--normalize"]
-    code, _, err = call(*given)
+    arguments = ["stream", tmp_path / "in", "-s", tmp_path / "counts.json", "--normalize"]
+    code, _, err = call(*arguments)
     assert (code, "got customer beside score. Name the columns of the classes with `--columns`" in err) == (1, True)
     (tmp_path / "in").write_text("a,b\n3,1\n1,2\n")  # votes
-    assert call(*given, "--emit", "rows")[1] == "a,b\n0.75,0.25\n0.3333333333333333,0.6666666666666666\n"
+    assert call(*arguments, "--emit", "rows")[1] == "a,b\n0.75,0.25\n0.3333333333333333,0.6666666666666666\n"
 
 
 def test_msgpack_objects_may_have_one_number_per_class(call, files, tmp_path):
@@ -263,8 +263,8 @@ def test_msgpack_objects_may_have_one_number_per_class(call, files, tmp_path):
     (tmp_path / "in.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "in.msgpack").write_bytes(b"".join(map(msgpack.packb, rows)))
     for kind in ("ndjson", "msgpack"):
-        given = ["-s", files["heldout"], "-o", tmp_path / f"out.{kind}"]
-        assert call("stream", tmp_path / f"in.{kind}", *given)[0] == 0
+        arguments = ["-s", files["heldout"], "-o", tmp_path / f"out.{kind}"]
+        assert call("stream", tmp_path / f"in.{kind}", *arguments)[0] == 0
     values = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
     assert list(msgpack.Unpacker(io.BytesIO((tmp_path / "out.msgpack").read_bytes()))) == values
 
@@ -277,8 +277,8 @@ def test_a_restart_remembers_that_the_pipeline_takes_logits(call, files, tmp_pat
     for name, ends in (("once", (300,)), ("twice", (100, 300))):
         for end in ends:
             (tmp_path / "in").write_text("".join(lines[:end]))
-            given = ["-s", tmp_path / "model", "--state", tmp_path / f"{name}.state", "-o", tmp_path / name]
-            assert call("stream", tmp_path / "in", *given)[0] == 0
+            arguments = ["-s", tmp_path / "model", "--state", tmp_path / f"{name}.state", "-o", tmp_path / name]
+            assert call("stream", tmp_path / "in", *arguments)[0] == 0
     assert (tmp_path / "twice").read_bytes() == (tmp_path / "once").read_bytes()
 
 
@@ -305,26 +305,26 @@ def test_prior_interval_alarm_and_since_when_go_out_and_a_restart_changes_nothin
         pack = msgpack.packb if form == "msgpack" else lambda value: json.dumps(value).encode() + b"\n"
         data = b"".join(map(pack, stamped))
     (tmp_path / "in").write_bytes(data)
-    given = ["-s", files["heldout"], "--time", "at", "--every", 250, "--emit", "prior", "--calibrate", "bcts"]
-    assert call("stream", tmp_path / "in", *given, "-o", tmp_path / "once", "--state", tmp_path / "s1")[0] == 0
+    arguments = ["-s", files["heldout"], "--time", "at", "--every", 250, "--emit", "prior", "--calibrate", "bcts"]
+    assert call("stream", tmp_path / "in", *arguments, "-o", tmp_path / "once", "--state", tmp_path / "s1")[0] == 0
     for cut in (0.2, 0.55, 0.551, 0.8, 1):
         (tmp_path / "growing").write_bytes(data[: int(cut * len(data))])
-        call("stream", tmp_path / "growing", *given, "-o", tmp_path / "pieces", "--state", tmp_path / "s2")
+        call("stream", tmp_path / "growing", *arguments, "-o", tmp_path / "pieces", "--state", tmp_path / "s2")
     assert (tmp_path / "pieces").read_bytes() == (tmp_path / "once").read_bytes()
     out = (tmp_path / "once").read_bytes()
     lines = out.splitlines()
-    told = list(msgpack.Unpacker(io.BytesIO(out))) if form == "msgpack" else [json.loads(line) for line in lines]
-    assert [record["n"] for record in told] == list(range(250, 3001, 250))
-    assert all(record["alarm"] is None for record in told[:6])
-    for record in told:
+    answer = list(msgpack.Unpacker(io.BytesIO(out))) if form == "msgpack" else [json.loads(line) for line in lines]
+    assert [record["n"] for record in answer] == list(range(250, 3001, 250))
+    assert all(record["alarm"] is None for record in answer[:6])
+    for record in answer:
         assert record["level"] == 0.95
         for name in CLASSES:
             assert record["lower"][name] <= record["prior"][name] <= record["upper"][name]
-    last = told[-1]["alarm"]
+    last = answer[-1]["alarm"]
     assert 1500 < last["raised_at"] < 1700
     assert 1400 < last["since"] <= last["raised_at"]
     assert last["since_time"] == last["raised_time"] == "2026-11-17T00:00:00Z"
-    assert told[0]["time"] == "2026-11-16T04:09:00Z"
+    assert answer[0]["time"] == "2026-11-16T04:09:00Z"
     held = np.load(files["heldout"])
     pipe = rp.pipeline(held["proba"], held["y"], calibration="bias-corrected")
     stream, alarm = rp.Stream("online-ebls", pipe.source, calibrator=pipe.calibrator), rp.Alarm(pipe.source)
@@ -340,11 +340,11 @@ def test_a_state_is_read_by_the_library_and_shown_by_a_command(call, ask, files,
     assert "matched by position" in err
     stream = rp.load(tmp_path / "s")
     assert stream.n == 3000
-    told = ask("show", tmp_path / "s")
-    assert told["prior"] == stream.prior.tolist()
-    assert (told["n"], told["kind"], told["output"], told["offset"]) == (
+    answer = ask("show", tmp_path / "s")
+    assert answer["prior"] == stream.prior.tolist()
+    assert (answer["n"], answer["kind"], answer["output"], answer["offset"]) == (
         3000, "stream-job", str(tmp_path / "o"), (tmp_path / "in").stat().st_size)  # fmt: skip
-    assert 1500 < told["alarm"]["raised_at"] < 1700
+    assert 1500 < answer["alarm"]["raised_at"] < 1700
     _, out, _ = call("show", tmp_path / "s")
     assert "alarm raised at row 15" in out
     assert "dog " in out
@@ -364,10 +364,10 @@ def test_show_prints_every_kind_that_can_be_saved(call, ask, files, tmp_path):
         pipe = rp.pipeline(held["proba"], held["y"], classes=CLASSES)
         rows = len(held["y"])
     pipe.save(tmp_path / "pipe")
-    told = ask("show", tmp_path / "pipe")
-    assert (told["kind"], told["method"], told["classes"], told["heldout_rows"]) == (
+    answer = ask("show", tmp_path / "pipe")
+    assert (answer["kind"], answer["method"], answer["classes"], answer["heldout_rows"]) == (
         "pipeline", "ebls", list(CLASSES), rows)  # fmt: skip
-    assert told["source_prior"] == pipe.source.prior.tolist()
+    assert answer["source_prior"] == pipe.source.prior.tolist()
     assert f"{rows:,} held-out samples" in call("show", tmp_path / "pipe")[1]
     table = pipe.table()
     table.learn(["north", "south"], [[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]])
@@ -386,16 +386,16 @@ def test_show_prints_every_kind_that_can_be_saved(call, ask, files, tmp_path):
 
 def test_an_alarm_that_was_dealt_with_is_armed_again(call, ask, files, tmp_path):
     rows = [json.dumps(row) + "\n" for row in shifted(files)]
-    given = ["stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
-    given.append("--alarm")
+    arguments = ["stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
+    arguments.append("--alarm")
     (tmp_path / "in").write_text("".join(rows[:2000]))
-    assert call(*given)[0] == 0
+    assert call(*arguments)[0] == 0
     first = ask("show", tmp_path / "s")["alarm"]["raised_at"]
     (tmp_path / "in").write_text("".join(rows))
-    assert call(*given, "--rearm")[0] == 0
+    assert call(*arguments, "--rearm")[0] == 0
     second = ask("show", tmp_path / "s")["alarm"]["raised_at"]  # the mix is still another than the held-out rows'
     assert 1500 < first < 2000 < second <= 3000
-    assert call(*given)[0] == 0
+    assert call(*arguments)[0] == 0
     assert ask("show", tmp_path / "s")["alarm"]["raised_at"] == second
     code, _, err = call("stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "p", "--state",
                         tmp_path / "t", "--no-alarm")  # fmt: skip
@@ -408,14 +408,14 @@ def test_a_hook_is_told_once_and_no_shell_reads_it(call, files, tmp_path):
     (tmp_path / "in").write_text("".join(json.dumps(row) + "\n" for row in shifted(files)))
     code = "import os, sys; open('/'.join(sys.argv[1:]), 'a').write(sys.stdin.read() + os.environ['REPRIOR_ALARM'])"
     hook = f"{sys.executable} -c \"{code}\" {tmp_path} '$(touch no); x'"
-    given = ["stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
+    arguments = ["stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
     for _ in range(2):  # a restart does not tell it again
-        assert call(*given, "--on-alarm", hook)[0] == 0
+        assert call(*arguments, "--on-alarm", hook)[0] == 0
     text = (tmp_path / "$(touch no); x").read_text()
-    told = json.loads(text[: len(text) // 2])
-    assert text == 2 * json.dumps(told)
-    assert (told["kind"], told["alarm"]["raised_at"] > 1500) == ("shift", True)
-    assert told["prior"].keys() == told["upper"].keys() == set(CLASSES)
+    answer = json.loads(text[: len(text) // 2])
+    assert text == 2 * json.dumps(answer)
+    assert (answer["kind"], answer["alarm"]["raised_at"] > 1500) == ("shift", True)
+    assert answer["prior"].keys() == answer["upper"].keys() == set(CLASSES)
 
 
 def test_a_hook_that_fails_is_said_and_stops_nothing(call, files, tmp_path):
@@ -463,8 +463,8 @@ def test_a_record_without_end_is_refused_before_it_fills_the_memory(files, tmp_p
     begun = time.monotonic()
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    said = "must be NDJSON, CSV or msgpack" if start[0] > 127 else "have lines or records of at most 16 MiB"
-    assert said in done.stderr
+    message = "must be NDJSON, CSV or msgpack" if start[0] > 127 else "have lines or records of at most 16 MiB"
+    assert message in done.stderr
     assert time.monotonic() - begun < 20
 
 
@@ -546,13 +546,13 @@ def test_a_second_stream_on_one_state_or_output_is_refused(call, followed, files
     shutil.copy(files["ndjson"], tmp_path / "in")
     run = followed()
     run.wait(N)
-    given = ["stream", tmp_path / "in", "-s", files["counts"], "-o"]
-    for out, state, said in (
+    arguments = ["stream", tmp_path / "in", "-s", files["counts"], "-o"]
+    for out, state, message in (
         ("other", "s", "must belong to one run at a time"),
         ("out", "t", "another run is writing"),
     ):
-        code, _, err = call(*given, tmp_path / out, "--state", tmp_path / state, "--skip-bad")
-        assert (code, said in err) == (1, True), err
+        code, _, err = call(*arguments, tmp_path / out, "--state", tmp_path / state, "--skip-bad")
+        assert (code, message in err) == (1, True), err
     assert not (tmp_path / "other").exists()
     assert "Interrupted" not in run.end()
     assert (tmp_path / "out").read_text().count("\n") == N
@@ -573,21 +573,21 @@ def test_a_fifo_is_followed_from_writer_to_writer(followed, files, tmp_path):
 def test_states_that_no_run_wrote_are_refused(call, files, tmp_path):
     from reprior.state import decode, encode
 
-    given = ["stream", files["ndjson"], "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
-    given.append("--alarm")
-    assert call(*given)[0] == 0
+    arguments = ["stream", files["ndjson"], "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
+    arguments.append("--alarm")
+    assert call(*arguments)[0] == 0
     good = decode((tmp_path / "s").read_bytes(), "stream-job", "test")
     values = (None, -1, "x", [1], {"a": 1}, np.full(3, np.nan), np.ones((2, 9)))
     bad = [{name: value} for name in good for value in values]
     for change in [*bad, {"form": {"kind": "json", "key": 1}}, {"values": "x"}, {"mark": 3}]:
         (tmp_path / "s").write_bytes(encode("stream-job", good | change))
-        code, _, err = call(*given)
+        code, _, err = call(*arguments)
         assert code == 0 or err.startswith("Error: "), (change, err)
         assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [(b'a,b\n0.5,"0.5\n0.5,0.5\n', "close each quote on its line; got"),
      (b"a,b\r0.5,0.5\r", "begin with a line of column names"),
      (b"a,a\n0.5,0.5\n", "have columns with different names"),
@@ -595,10 +595,10 @@ def test_states_that_no_run_wrote_are_refused(call, files, tmp_path):
      (b"[0.5\n0.5]\n[0.5,0.5],[0.5,0.5]\n", "hold one JSON value on each line"),
      (b'{"a":0.5,"b":0.5,"a":0.4}\n', "the key 'a' twice")],
 )  # fmt: skip
-def test_text_that_says_something_else_than_it_seems(refused, tmp_path, text, said):
+def test_text_that_says_something_else_than_it_seems(refused, tmp_path, text, message):
     (tmp_path / "in").write_bytes(text)
     (tmp_path / "c.json").write_text("[1, 1]")
-    assert said in refused("stream", tmp_path / "in", "-s", tmp_path / "c.json", "--emit", "prior")
+    assert message in refused("stream", tmp_path / "in", "-s", tmp_path / "c.json", "--emit", "prior")
 
 
 def test_a_folder_is_no_stream(refused, files, tmp_path):
@@ -620,16 +620,16 @@ def test_a_full_disk_is_one_sentence_and_the_state_stays_whole(files, tmp_path):
 
 def test_labels_mean_in_a_stream_what_they_mean_in_a_file(call, refused, files, tmp_path):
     rows = [json.loads(line) for line in files["ndjson"].read_bytes().splitlines()[:4]]
-    given = ["stream", tmp_path / "in", "-s", files["heldout"], "--label", "truth", "-o", tmp_path / "o", "--json"]
+    arguments = ["stream", tmp_path / "in", "-s", files["heldout"], "--label", "truth", "-o", tmp_path / "o", "--json"]
 
     def feed(*labels):
         records = [{**row, "truth": label} for row, label in zip(rows, labels, strict=True)]
         (tmp_path / "in").write_text("".join(json.dumps(record) + "\n" for record in records))
 
     feed("cat", 2, "2", 2.0)
-    assert json.loads(call(*given)[2])["labels"] == 4
+    assert json.loads(call(*arguments)[2])["labels"] == 4
     feed("", None, -1, "cat")
-    assert json.loads(call(*given)[2])["labels"] == 1
+    assert json.loads(call(*arguments)[2])["labels"] == 1
     for bad in (["cat"], {"cat": 1}, "eel", 7, 1.5):
         feed("cat", "cat", bad, "cat")
-        assert "`--label` must " in refused(*given)
+        assert "`--label` must " in refused(*arguments)

@@ -35,9 +35,9 @@ def unlike(tmp_path_factory):
 @pytest.mark.parametrize("calibrate", ["none", "ts", "bcts", "auto"])
 def test_counts_mend_held_out_rows_of_another_mix(ask, unlike, calibrate):
     folder, truth, trained_prior = unlike
-    given = ["estimate", folder / "target.npz", "-s", folder / "held.npz", "--calibrate", calibrate]
-    alone, beside = ask(*given), ask(*given, "--counts", folder / "counts.json")
-    raw = ask(*given[:-1], "none")  # nothing mends the mix there
+    arguments = ["estimate", folder / "target.npz", "-s", folder / "held.npz", "--calibrate", calibrate]
+    alone, beside = ask(*arguments), ask(*arguments, "--counts", folder / "counts.json")
+    raw = ask(*arguments[:-1], "none")  # nothing mends the mix there
     errors = [rp.metrics.kl(truth, value["prior"]) for value in (alone, beside, raw)]
     assert errors[1] < 0.5 * errors[2]
     if calibrate == "auto":  # the default's biases find the mix by themselves
@@ -51,22 +51,22 @@ def test_counts_mend_held_out_rows_of_another_mix(ask, unlike, calibrate):
 
 def test_a_diagnosis_compares_with_training(call, ask, unlike):
     folder, _, _ = unlike
-    given = [folder / "same.npz", "-s", folder / "held.npz"]
-    assert ask("diagnose", *given)["shift_p"] < 1e-6  # the held-out rows differ from the target …
-    assert ask("diagnose", *given, "--counts", folder / "counts.json")["shift_p"] > 0.05  # … but training does not
-    shifted = [folder / "target.npz", *given[1:], "--counts", folder / "counts.json"]
+    arguments = [folder / "same.npz", "-s", folder / "held.npz"]
+    assert ask("diagnose", *arguments)["shift_p"] < 1e-6  # the held-out rows differ from the target …
+    assert ask("diagnose", *arguments, "--counts", folder / "counts.json")["shift_p"] > 0.05  # … but training does not
+    shifted = [folder / "target.npz", *arguments[1:], "--counts", folder / "counts.json"]
     assert ask("diagnose", *shifted)["label_shift"] > 0.8
-    assert "pass the training counts too (--counts)" in call("estimate", *given)[1]
+    assert "pass the training counts too (--counts)" in call("estimate", *arguments)[1]
 
 
 def test_counts_go_to_every_command(call, ask, files, tmp_path):
     (tmp_path / "c.json").write_text('{"dog": 100, "ant": 400, "bee": 300, "cat": 200}')
-    given = [files["npz"], "-s", files["heldout"], "--counts", tmp_path / "c.json", "--calibrate", "none"]
-    value = ask("estimate", *given)
+    arguments = [files["npz"], "-s", files["heldout"], "--counts", tmp_path / "c.json", "--calibrate", "none"]
+    value = ask("estimate", *arguments)
     assert value["source_prior"] == sorted(value["source_prior"], reverse=True)
-    assert ask("compare", *given)["methods"][0]["prior"] == value["prior"]
-    assert ask("report", *given)["prior"] == value["prior"]
-    assert call("correct", *given, "-o", tmp_path / "o.npz")[0] == 0
+    assert ask("compare", *arguments)["methods"][0]["prior"] == value["prior"]
+    assert ask("report", *arguments)["prior"] == value["prior"]
+    assert call("correct", *arguments, "-o", tmp_path / "o.npz")[0] == 0
     expected = rp.correct(np.load(files["npz"])["proba"], np.array(value["weights"]))
     np.testing.assert_allclose(np.load(tmp_path / "o.npz")["proba"], expected, atol=1e-6)
 
@@ -107,15 +107,15 @@ def test_logits_and_shares_give_what_probabilities_give(call, ask, files, tmp_pa
     path, out = tmp_path / f"t.{name}", tmp_path / f"o.{name}"
     write(path, change(rows))
     plain = ["--calibrate", "none"]
-    given = [path, "-s", tmp_path / "held.npz", f"--{values}", *plain]
-    value, expected = ask("estimate", *given), ask("estimate", files["npy"], "-s", files["heldout"], *plain)
+    arguments = [path, "-s", tmp_path / "held.npz", f"--{values}", *plain]
+    value, expected = ask("estimate", *arguments), ask("estimate", files["npy"], "-s", files["heldout"], *plain)
     np.testing.assert_allclose(value["prior"], expected["prior"], atol=1e-6)
-    assert call("correct", *given, "-o", out)[0] == 0
+    assert call("correct", *arguments, "-o", out)[0] == 0
     from reprior.io.files import open_table
     from reprior.io.table import Choice
 
-    found = open_table(out, Choice(classes=CLASSES)).load().proba
-    np.testing.assert_allclose(found, rp.correct(rows, np.array(expected["weights"])), atol=1e-5)
+    loaded = open_table(out, Choice(classes=CLASSES)).load().proba
+    np.testing.assert_allclose(loaded, rp.correct(rows, np.array(expected["weights"])), atol=1e-5)
 
 
 def write(path, rows):
@@ -132,20 +132,21 @@ def write(path, rows):
 
 
 def test_rows_that_are_no_probabilities_are_told_what_to_say(call, refused, files, tmp_path):
-    given = ["-s", files["counts"]]
+    arguments = ["-s", files["counts"]]
     np.save(tmp_path / "shares.npy", [[2.0, 1, 1, 1]])
     assert "pass `--normalize`, which divides each row by its sum. If these are logits, pass `--logits`" in refused(
-        "estimate", tmp_path / "shares.npy", *given
+        "estimate", tmp_path / "shares.npy", *arguments
     )
     for line in (["stream", files["ndjson lists"]], ["estimate", files["npy"]]):
-        assert "must hold logits; got rows that sum to 1" in refused(*line, *given, "--logits")
-    for bad, said in (([[0.0, 0, 0, 0]], "all-zero"), ([[1.0, -1, 2, 2]], "negative"), ([[np.nan, 1, 1, 1]], "finite")):
+        assert "must hold logits; got rows that sum to 1" in refused(*line, *arguments, "--logits")
+    faults = ([[0.0, 0, 0, 0]], "all-zero"), ([[1.0, -1, 2, 2]], "negative"), ([[np.nan, 1, 1, 1]], "finite")
+    for bad, message in faults:
         np.save(tmp_path / "bad.npy", bad)
-        assert said in refused("estimate", tmp_path / "bad.npy", *given, "--normalize")
+        assert message in refused("estimate", tmp_path / "bad.npy", *arguments, "--normalize")
     np.save(tmp_path / "bad.npy", [[np.inf, 1, 1, 1]])
-    assert "finite" in refused("estimate", tmp_path / "bad.npy", *given, "--logits")
+    assert "finite" in refused("estimate", tmp_path / "bad.npy", *arguments, "--logits")
     np.save(tmp_path / "ruled-out.npy", [[-np.inf, 1, 1, 1]])
-    assert call("estimate", tmp_path / "ruled-out.npy", *given, "--logits")[0] == 0
+    assert call("estimate", tmp_path / "ruled-out.npy", *arguments, "--logits")[0] == 0
 
 
 def test_bad_held_out_rows_are_named_by_their_file(refused, files, tmp_path):
@@ -163,9 +164,9 @@ def test_simulate_reads_logits(ask, files, tmp_path):
 
 @pytest.mark.parametrize("command", ["estimate", "stream"])
 def test_files_as_other_programs_write_them(call, refused, files, tmp_path, command):
-    given = ["-s", files["counts"]]
+    arguments = ["-s", files["counts"]]
     text = files["csv"].read_text()
-    for data, said in (
+    for data, message in (
         (text.encode("utf-16"), "must be text in UTF-8"), (text.replace("ant", "änt").encode("latin1"), "UTF-8"),
         (text.replace(",", ";").encode(), "must have its columns separated by commas"),
         (text.replace(",", ";").replace("ant", "ant, big").encode(), "must have its columns separated by commas"),
@@ -173,10 +174,10 @@ def test_files_as_other_programs_write_them(call, refused, files, tmp_path, comm
          "must have its columns separated by commas"),
     ):  # fmt: skip
         (tmp_path / "in").write_bytes(data)
-        assert said in refused(command, tmp_path / "in", *given)
+        assert message in refused(command, tmp_path / "in", *arguments)
     for name in ("csv", "ndjson"):
         (tmp_path / "in").write_bytes(b"\xef\xbb\xbf" + files[name].read_bytes())
-        marked, plain = (call(command, path, *given)[:2] for path in (tmp_path / "in", files[name]))
+        marked, plain = (call(command, path, *arguments)[:2] for path in (tmp_path / "in", files[name]))
         assert marked == plain
         assert marked[0] == 0
 
@@ -203,12 +204,12 @@ def test_labels_that_are_not_those_of_the_rows_are_named(ask, call, unlike, tmp_
 
 def test_a_prior_estimated_from_another_source_is_refused(call, ask, refused, unlike, tmp_path):
     folder, _, _ = unlike
-    given = [folder / "target.npz", "-s", folder / "held.npz"]
-    (tmp_path / "e.json").write_text(json.dumps(ask("estimate", *given, "--counts", folder / "counts.json")))
+    arguments = [folder / "target.npz", "-s", folder / "held.npz"]
+    (tmp_path / "e.json").write_text(json.dumps(ask("estimate", *arguments, "--counts", folder / "counts.json")))
     write = ["--prior", tmp_path / "e.json", "-o", tmp_path / "o.npz"]
     other = ["correct", folder / "target.npz", "-s", folder / "counts.json", *write]
     assert "come from the same source" in refused(*other)
-    assert call("correct", *given, "--counts", folder / "counts.json", *write)[0] == 0
+    assert call("correct", *arguments, "--counts", folder / "counts.json", *write)[0] == 0
 
 
 def test_counts_without_names_are_in_the_order_of_the_held_out_rows(ask, unlike, tmp_path):
@@ -217,17 +218,17 @@ def test_counts_without_names_are_in_the_order_of_the_held_out_rows(ask, unlike,
         np.savez(tmp_path / "t.npz", proba=target["proba"][:, ::-1], classes=target["classes"][::-1])
         counts = json.loads((folder / "counts.json").read_text())
         (tmp_path / "c.json").write_text(json.dumps([counts[name] for name in target["classes"]]))
-    given = ["estimate", tmp_path / "t.npz", "-s", folder / "held.npz", "--counts"]
-    bare, named = ask(*given, tmp_path / "c.json"), ask(*given, folder / "counts.json")
+    arguments = ["estimate", tmp_path / "t.npz", "-s", folder / "held.npz", "--counts"]
+    bare, named = ask(*arguments, tmp_path / "c.json"), ask(*arguments, folder / "counts.json")
     assert bare["source_prior"] == named["source_prior"]
 
 
 @pytest.mark.parametrize("option", ["--source", "--counts"])
 def test_an_estimate_is_no_source(ask, refused, files, tmp_path, option):
     (tmp_path / "est.json").write_text(json.dumps(ask("estimate", files["npy"], "-s", files["heldout"])))
-    given = ["-s", files["heldout"]] if option == "--counts" else []
-    said = refused("estimate", files["npy"], *given, option, tmp_path / "est.json")
-    assert "must hold training counts or held-out samples; got an estimate of a target prior" in said
+    arguments = ["-s", files["heldout"]] if option == "--counts" else []
+    message = refused("estimate", files["npy"], *arguments, option, tmp_path / "est.json")
+    assert "must hold training counts or held-out samples; got an estimate of a target prior" in message
 
 
 def test_a_demo_draws_no_page(refused, tmp_path):
@@ -280,9 +281,9 @@ def test_an_amount_is_no_score_of_a_class(refused, ask, tmp_path, suffix, values
         file.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     else:
         {"csv": csv.write_csv, "parquet": parquet.write_table}[suffix](table, file)
-    said = refused("fit", file, values, "-o", out)
-    assert "must have no other numbers beside the scores of the classes; got amount, which no label names" in said
-    assert "Name the columns of the classes with `--source-columns`" in said
+    message = refused("fit", file, values, "-o", out)
+    assert "must have no other numbers beside the scores of the classes; got amount, which no label names" in message
+    assert "Name the columns of the classes with `--source-columns`" in message
     made = ask("fit", file, values, "--source-columns", ",".join(CLASSES), "-o", out)
     assert made["classes"] == list(CLASSES)
     assert "`--columns`" in refused("simulate", file, values, "-o", tmp_path / "shifted.npz")

@@ -87,8 +87,8 @@ def test_a_class_without_held_out_rows_is_named_in_the_first_lines():
     assert repr(est).splitlines()[2] == "Class c has no held-out sample. Its share depends on uncalibrated predictions."
     assert repr(est.detach()).splitlines()[2] == repr(est).splitlines()[2]
     both = rp.summarize(held[y < 3], y[y < 3])
-    said = repr(rp.ebls(both, make_problem().proba)).splitlines()[1]
-    assert said == "2 of 5 classes have no held-out sample (3, 4). Their shares depend on uncalibrated predictions."
+    message = repr(rp.ebls(both, make_problem().proba)).splitlines()[1]
+    assert message == "2 of 5 classes have no held-out sample (3, 4). Their shares depend on uncalibrated predictions."
     whole = rp.pipeline(held, y, classes=NAMES).estimate(make_problem().proba)
     assert "no held-out sample" not in repr(whole)
 
@@ -98,15 +98,15 @@ def test_the_first_line_says_whether_there_is_a_shift():
         y = rng.choice(3, n, p=prior)
         return score_outputs(rng, y, 3, 2.5), y
 
-    seen = set()
+    visited = set()
     for seed in range(45, 60):
         rng = np.random.default_rng(seed)
         est = rp.pipeline(*outputs(200, [1 / 3] * 3, rng)).estimate(outputs(300, [0.26, 0.3, 0.44], rng)[0])
         p, line = est.checks.shift_p, repr(est).splitlines()[1]
-        said = "The predictions have" if p < 1e-3 else "The predictions may have" if p < 0.05 else "No shift found"
-        assert line.startswith(said)
-        seen.add(said)
-    assert {"The predictions have", "The predictions may have"} <= seen
+        message = "The predictions have" if p < 1e-3 else "The predictions may have" if p < 0.05 else "No shift found"
+        assert line.startswith(message)
+        visited.add(message)
+    assert {"The predictions have", "The predictions may have"} <= visited
 
 
 def test_warnings_name_the_users_own_line():
@@ -195,8 +195,8 @@ def test_a_stream_has_the_frame_of_an_estimate(problem):
 def test_groups_called_by_days_are_shown_by_their_dates(problem):
     pd = pytest.importorskip("pandas")
     days = pd.to_datetime("2026-01-01") + pd.to_timedelta(np.arange(400) % 3, unit="D")
-    found = rp.groups(problem.source, days, problem.proba)
-    assert "\n2026-01-02 " in repr(found)
-    assert "00:00" not in repr(found)
+    by_group = rp.groups(problem.source, days, problem.proba)
+    assert "\n2026-01-02 " in repr(by_group)
+    assert "00:00" not in repr(by_group)
     hours = rp.groups(problem.source, days + pd.to_timedelta(np.arange(400) % 2, unit="h"), problem.proba)
     assert "2026-01-02 00:00:00" in repr(hours)

@@ -66,8 +66,8 @@ def by_class(estimate):
     return [dict(zip(estimate.classes, estimate.prior, strict=True))[name] for name in NAMES]
 
 
-def learned(stream, *given):
-    (stream.learn if len(given) == 2 else stream.learn_many)(*given)
+def learned(stream, *inputs):
+    (stream.learn if len(inputs) == 2 else stream.learn_many)(*inputs)
     return stream
 
 
@@ -130,21 +130,21 @@ def world():
 def test_columns_in_another_order_give_the_same_numbers(world, entry, kind):
     pipe, rows, y = world
     expected = NUMBERS[entry](pipe, rows, y)
-    found = NUMBERS[entry](pipe, FRAMES[kind](rows[SHUFFLED]), y)
-    np.testing.assert_allclose(found, expected, atol=1e-7)
+    result = NUMBERS[entry](pipe, FRAMES[kind](rows[SHUFFLED]), y)
+    np.testing.assert_allclose(result, expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", FRAMES)
 @pytest.mark.parametrize("entry", ROWS)
 def test_a_frame_comes_back_with_its_type_names_and_order(world, entry, kind):
     pipe, rows, _ = world
-    given = FRAMES[kind](rows[SHUFFLED])
-    found = ROWS[entry](pipe, given)
-    assert type(found) is type(given)
-    assert list(columns_of(found)) == SHUFFLED
-    if isinstance(given, pd.DataFrame) and entry != "prediction_sets":
-        assert (found.dtypes == given.dtypes).all()
-    np.testing.assert_allclose(rows_of(found), rows_of(ROWS[entry](pipe, rows)), atol=1e-9)
+    inputs = FRAMES[kind](rows[SHUFFLED])
+    result = ROWS[entry](pipe, inputs)
+    assert type(result) is type(inputs)
+    assert list(columns_of(result)) == SHUFFLED
+    if isinstance(inputs, pd.DataFrame) and entry != "prediction_sets":
+        assert (result.dtypes == inputs.dtypes).all()
+    np.testing.assert_allclose(rows_of(result), rows_of(ROWS[entry](pipe, rows)), atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FRAMES if kind != "duckdb"])
@@ -152,12 +152,12 @@ def test_a_frame_comes_back_with_its_type_names_and_order(world, entry, kind):
 def test_other_columns_are_left_aside_and_come_back(world, entry, kind):
     pipe, rows, _ = world
     extra = rows[SHUFFLED].assign(id=range(100, 180), amount=7.5, shop=KEYS)[["id", *SHUFFLED, "shop", "amount"]]
-    found = columns_of(ROWS[entry](pipe, FRAMES[kind](extra)))
-    assert list(found) == list(extra.columns)
+    result = columns_of(ROWS[entry](pipe, FRAMES[kind](extra)))
+    assert list(result) == list(extra.columns)
     for name in ("id", "amount", "shop"):
-        assert found[name].tolist() == extra[name].tolist()
+        assert result[name].tolist() == extra[name].tolist()
     expected = rows_of(ROWS[entry](pipe, rows))
-    np.testing.assert_allclose(np.stack([found[name].astype(float) for name in NAMES], axis=1), expected, atol=1e-9)
+    np.testing.assert_allclose(np.stack([result[name].astype(float) for name in NAMES], axis=1), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -187,14 +187,14 @@ def test_a_missing_value_is_refused(world, kind):
     gap = pa.array([None, *rows["bee"][1:]], pa.float64())
     holed = pa.Table.from_pandas(rows[SHUFFLED], preserve_index=False).set_column(3, "bee", gap)
     if "pandas" in kind:
-        given = FRAMES[kind](rows[SHUFFLED])
-        given.iloc[0, 3] = pd.NA
+        inputs = FRAMES[kind](rows[SHUFFLED])
+        inputs.iloc[0, 3] = pd.NA
     elif kind == "duckdb":
-        given = pytest.importorskip("duckdb").from_arrow(holed)
+        inputs = pytest.importorskip("duckdb").from_arrow(holed)
     else:
-        given = holed if "RecordBatch" not in kind else holed.combine_chunks().to_batches()[0]
+        inputs = holed if "RecordBatch" not in kind else holed.combine_chunks().to_batches()[0]
     with pytest.raises(rp.InputError, match="contain only finite numbers; got nan, first at row 0"):
-        pipe.estimate(given)
+        pipe.estimate(inputs)
 
 
 def test_numbers_of_other_types_are_read(world):
@@ -221,8 +221,8 @@ def test_numbers_of_other_types_are_read(world):
 def test_float32_frames_keep_their_type(world):
     pipe, rows, _ = world
     for kind in ("float32", "Float32", "float[pyarrow]"):
-        found = pipe.correct(rows.astype(kind), PRIOR)
-        assert (found.dtypes == kind).all()
+        corrected = pipe.correct(rows.astype(kind), PRIOR)
+        assert (corrected.dtypes == kind).all()
     table = pa.Table.from_pandas(rows.astype("float32"), preserve_index=False)
     assert pipe.correct(table, PRIOR).schema == table.schema
 
@@ -259,9 +259,9 @@ def test_columns_called_by_their_index_are_matched_without_class_names(kind):
     order = [2, 0, 4, 3, 1]
     frame = FRAMES[kind](pd.DataFrame(proba[:, order], columns=[str(j) for j in order]))
     expected = pipe.estimate(proba)
-    found = pipe.estimate(frame)
-    np.testing.assert_allclose(found.shares, expected.shares, atol=1e-6)
-    fixed = columns_of(found.correct(frame))
+    estimate = pipe.estimate(frame)
+    np.testing.assert_allclose(estimate.shares, expected.shares, atol=1e-6)
+    fixed = columns_of(estimate.correct(frame))
     assert [*fixed] == [str(j) for j in order]
     np.testing.assert_allclose(np.column_stack([fixed[str(j)] for j in range(5)]), expected.correct(proba), atol=1e-6)
 

@@ -31,10 +31,10 @@ def test_columns_in_another_order_give_the_same_shares(problem, frames, method):
     source = rp.summarize(held, y)
     assert source.classes == tuple(NAMES)
     expected = rp.estimate(problem.source, problem.proba, method)
-    found = rp.estimate(source, rows[SHUFFLED], method)
-    assert found.classes == tuple(NAMES)
-    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-8)  # maximum likelihood is certified to 1e-8
-    np.testing.assert_array_equal(found.correct(rows[SHUFFLED])[NAMES], found.correct(rows))
+    estimate = rp.estimate(source, rows[SHUFFLED], method)
+    assert estimate.classes == tuple(NAMES)
+    np.testing.assert_allclose(estimate.prior, expected.prior, atol=1e-8)  # maximum likelihood is certified to 1e-8
+    np.testing.assert_array_equal(estimate.correct(rows[SHUFFLED])[NAMES], estimate.correct(rows))
 
 
 def test_counts_of_any_kind_are_matched_to_columns_by_name(problem, frames):
@@ -43,9 +43,9 @@ def test_counts_of_any_kind_are_matched_to_columns_by_name(problem, frames):
     expected = rp.ebls(list(counts.values()), problem.proba).prior
     largest_first = pd.Series(counts).sort_values(ascending=False)[::-1]
     for named in (counts, {name: counts[name] for name in SHUFFLED}, largest_first):
-        found = rp.ebls(named, rows)
-        np.testing.assert_allclose(found.prior, expected, atol=1e-12)
-        assert found.classes == tuple(NAMES)
+        estimate = rp.ebls(named, rows)
+        np.testing.assert_allclose(estimate.prior, expected, atol=1e-12)
+        assert estimate.classes == tuple(NAMES)
 
 
 def test_names_out_of_order_beside_columns_without_names_are_refused(problem):
@@ -62,8 +62,8 @@ def test_names_out_of_order_beside_columns_without_names_are_refused(problem):
 
 def test_counts_of_integer_labels_are_put_to_their_columns(problem):
     y = pd.Series(problem.y)
-    found = rp.mlls(y.value_counts(), problem.proba)
-    np.testing.assert_allclose(found.source.prior, np.bincount(problem.y, minlength=5) / len(y))
+    estimate = rp.mlls(y.value_counts(), problem.proba)
+    np.testing.assert_allclose(estimate.source.prior, np.bincount(problem.y, minlength=5) / len(y))
 
 
 def test_names_that_are_not_the_same_are_told(problem, frames):
@@ -112,16 +112,16 @@ def test_the_shell_matches_by_name_whatever_the_order(tmp_path, capfd):
         return json.loads(out)
 
     ask("fit", tmp_path / "held.csv", "-o", tmp_path / "model.reprior", "--json")
-    given = ["--source", tmp_path / "model.reprior", "--json"]
-    first = ask("estimate", tmp_path / "a.npz", *given)
-    second = ask("estimate", tmp_path / "b.npz", *given)
-    third = ask("estimate", tmp_path / "c.csv", *given, "--classes", tmp_path / "names.txt")
+    arguments = ["--source", tmp_path / "model.reprior", "--json"]
+    first = ask("estimate", tmp_path / "a.npz", *arguments)
+    second = ask("estimate", tmp_path / "b.npz", *arguments)
+    third = ask("estimate", tmp_path / "c.csv", *arguments, "--classes", tmp_path / "names.txt")
     for other in (second, third):
         assert other["classes"] == NAMES
         assert other["matched"] == "name"
         np.testing.assert_allclose(other["prior"], first["prior"], atol=1e-9)
-    ask("correct", tmp_path / "a.npz", *given, "-o", tmp_path / "ca.npz")
-    ask("correct", tmp_path / "b.npz", *given, "-o", tmp_path / "cb.npz")
+    ask("correct", tmp_path / "a.npz", *arguments, "-o", tmp_path / "ca.npz")
+    ask("correct", tmp_path / "b.npz", *arguments, "-o", tmp_path / "cb.npz")
     a, b = np.load(tmp_path / "ca.npz")["proba"], np.load(tmp_path / "cb.npz")["proba"]
     np.testing.assert_allclose(a[:, order], b, atol=1e-12)
 
@@ -147,9 +147,9 @@ def test_classes_with_numbers_for_names_keep_them_everywhere(tmp_path, capfd, na
     code = run(cli, ["estimate", str(tmp_path / "t.csv"), "--source", str(tmp_path / "h.csv"), "--json"])
     out, err = capfd.readouterr()
     assert code == 0, err
-    found = json.loads(out)
-    assert found["classes"] == names
-    np.testing.assert_allclose(found["prior"], plain.prior, atol=1e-9)
+    answer = json.loads(out)
+    assert answer["classes"] == names
+    np.testing.assert_allclose(answer["prior"], plain.prior, atol=1e-9)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "ndjson"])
@@ -167,9 +167,9 @@ def test_files_keep_the_order_of_columns_called_by_numbers(tmp_path, capfd, suff
     assert run(cli, ["fit", str(tmp_path / f"held.{suffix}"), "-o", str(tmp_path / "m.reprior")]) == 0
     capfd.readouterr()
     assert run(cli, ["estimate", str(tmp_path / "t.npz"), "--source", str(tmp_path / "m.reprior"), "--json"]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert found["classes"] == ["1", "0"]
-    np.testing.assert_allclose(found["prior"][::-1], rp.pipeline(held, y).estimate(problem.proba).prior, atol=1e-6)
+    answer = json.loads(capfd.readouterr().out)
+    assert answer["classes"] == ["1", "0"]
+    np.testing.assert_allclose(answer["prior"][::-1], rp.pipeline(held, y).estimate(problem.proba).prior, atol=1e-6)
 
 
 def test_columns_called_by_their_index_are_put_in_order(problem):
@@ -178,9 +178,9 @@ def test_columns_called_by_their_index_are_put_in_order(problem):
     pipe = rp.pipeline(held, y)
     expected = pipe.estimate(problem.proba)
     for order in ([4, 2, 0, 1, 3], [0, 1, 2, 3, 4]):
-        found = pipe.estimate(frame[order])
-        np.testing.assert_allclose(found.prior, expected.prior, rtol=1e-12)
-        fixed = found.correct(frame[order])
+        estimate = pipe.estimate(frame[order])
+        np.testing.assert_allclose(estimate.prior, expected.prior, rtol=1e-12)
+        fixed = estimate.correct(frame[order])
         assert list(fixed.columns) == order
         np.testing.assert_allclose(fixed[[0, 1, 2, 3, 4]].to_numpy(), expected.correct(problem.proba), rtol=1e-12)
     shuffled = pd.DataFrame(held)[[4, 2, 0, 1, 3]]
@@ -217,9 +217,9 @@ def test_columns_keep_their_order_whatever_they_are_called(names, kind):
     assert list(turned.columns) == names[::-1]
     np.testing.assert_allclose(turned.iloc[:, ::-1], plain.stream().correct_many(problem.proba))
     some = [names[k] if i % 5 == 0 else None for i, k in enumerate(problem.y)]
-    told = [letters[k] if i % 5 == 0 else None for i, k in enumerate(problem.y)]
-    found = pipe.estimate(frame, labels=some)
-    np.testing.assert_allclose(found.prior, plain.estimate(problem.proba, labels=told).prior, rtol=1e-9)
+    answer = [letters[k] if i % 5 == 0 else None for i, k in enumerate(problem.y)]
+    estimate = pipe.estimate(frame, labels=some)
+    np.testing.assert_allclose(estimate.prior, plain.estimate(problem.proba, labels=answer).prior, rtol=1e-9)
     np.testing.assert_array_equal(rp.load(pipe.to_bytes()).source.heldout[1], y)
 
 
@@ -340,41 +340,41 @@ CORRECTIONS = {
 }
 
 
-def learned(stream, *given):
-    (stream.learn if len(given) == 2 else stream.learn_many)(*given)
+def learned(stream, *inputs):
+    (stream.learn if len(inputs) == 2 else stream.learn_many)(*inputs)
     return stream
 
 
 @pytest.mark.parametrize("how", CORRECTIONS)
 def test_a_frame_comes_back_in_its_own_order(fitted, frames, how):
     rows = frames[0][:80].set_axis(range(100, 180))
-    expected, found = (CORRECTIONS[how](fitted, some) for some in (rows, rows[SHUFFLED]))
-    assert list(found.columns) == SHUFFLED
-    assert list(found.index) == list(rows.index)
-    np.testing.assert_allclose(found[NAMES], expected, atol=1e-12)
-    assert not np.allclose(found, expected)
+    expected, result = (CORRECTIONS[how](fitted, some) for some in (rows, rows[SHUFFLED]))
+    assert list(result.columns) == SHUFFLED
+    assert list(result.index) == list(rows.index)
+    np.testing.assert_allclose(result[NAMES], expected, atol=1e-12)
+    assert not np.allclose(result, expected)
 
 
 def test_column_indices_come_back_in_their_own_order_too(problem):
     rows = pd.DataFrame(problem.proba[:20])
     expected = rp.correct(rows.to_numpy(), [5, 1, 1, 1, 2])
-    found = rp.correct(rows[[3, 0, 4, 1, 2]], [5, 1, 1, 1, 2])
-    np.testing.assert_array_equal(found[range(5)], expected)
+    corrected = rp.correct(rows[[3, 0, 4, 1, 2]], [5, 1, 1, 1, 2])
+    np.testing.assert_array_equal(corrected[range(5)], expected)
     stream = rp.Stream("online-ebls", problem.source)
     np.testing.assert_array_equal(stream.correct_many(rows[[3, 0, 4, 1, 2]])[range(5)], stream.correct_many(rows))
 
 
 def test_numbers_without_names_have_the_order_of_the_frame(frames):
     rows = frames[0][:9]
-    found = rp.correct(rows[SHUFFLED], [9, 1, 1, 1, 1])
-    np.testing.assert_allclose(found[NAMES], rp.correct(rows, {"dog": 9, "ant": 1, "bee": 1, "cat": 1, "eel": 1}))
+    corrected = rp.correct(rows[SHUFFLED], [9, 1, 1, 1, 1])
+    np.testing.assert_allclose(corrected[NAMES], rp.correct(rows, {"dog": 9, "ant": 1, "bee": 1, "cat": 1, "eel": 1}))
 
 
 def test_a_frame_with_names_beside_classes_without_any_keeps_its_own(problem, frames):
     est = rp.ebls(problem.source, problem.proba)
-    found = est.correct(frames[0])
-    assert list(found.columns) == NAMES
-    np.testing.assert_array_equal(found, est.correct(problem.proba))
+    corrected = est.correct(frames[0])
+    assert list(corrected.columns) == NAMES
+    np.testing.assert_array_equal(corrected, est.correct(problem.proba))
 
 
 def test_one_row_with_names_comes_back_with_them(fitted, frames):
@@ -382,9 +382,9 @@ def test_one_row_with_names_comes_back_with_them(fitted, frames):
     stream = learned(fitted.stream(), rows)
     expected = stream.correct_one(rows.iloc[7].to_numpy())
     np.testing.assert_array_equal(stream.correct_one(rows.iloc[7][SHUFFLED])[NAMES], expected)
-    said = stream.correct_one(rows.iloc[7][SHUFFLED].to_dict())
-    assert list(said) == SHUFFLED
-    assert [said[name] for name in NAMES] == expected.tolist()
+    corrected = stream.correct_one(rows.iloc[7][SHUFFLED].to_dict())
+    assert list(corrected) == SHUFFLED
+    assert [corrected[name] for name in NAMES] == expected.tolist()
 
 
 def test_a_late_label_of_a_table_is_matched_by_name(fitted, frames):
@@ -400,15 +400,15 @@ def test_a_late_label_of_a_table_is_matched_by_name(fitted, frames):
 
 def test_alarms_match_by_name(fitted, frames):
     rows = frames[0]
-    for make, given in ((rp.Alarm, ()), (rp.AlarmTable, (["a"] * len(rows),))):
+    for make, inputs in ((rp.Alarm, ()), (rp.AlarmTable, (["a"] * len(rows),))):
         first, second = (
-            make(fitted.source).watch(fitted.table() if given else fitted.stream(), *given, some)
+            make(fitted.source).watch(fitted.table() if inputs else fitted.stream(), *inputs, some)
             for some in (rows, rows[SHUFFLED])
         )
         assert first == second
-    seen, prior = fitted.calibrate(rows), pd.Series([0.1, 0.2, 0.3, 0.2, 0.2], NAMES)
+    observed, prior = fitted.calibrate(rows), pd.Series([0.1, 0.2, 0.3, 0.2, 0.2], NAMES)
     one, other = rp.Alarm(fitted.source), rp.Alarm(fitted.source, reference=rows[SHUFFLED][:100])
-    assert one.look(seen, prior) == rp.Alarm(fitted.source).look(seen[SHUFFLED], prior[SHUFFLED])
+    assert one.look(observed, prior) == rp.Alarm(fitted.source).look(observed[SHUFFLED], prior[SHUFFLED])
     same = rp.Alarm(fitted.source, reference=rows[:100]).rows
     np.testing.assert_allclose(other.rows, same, rtol=1e-12)  # a frame's memory may lie in another order
 
@@ -447,10 +447,10 @@ def test_columns_that_are_numbers_in_no_order_are_no_places_of_classes_that_have
     rows, y = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]] * 4), [0, 1, 2] * 4
     pipe = rp.pipeline(rows, y, classes=["ape", "wolf", "yak"])
     mixed, plain = pd.DataFrame(rows, columns=[2, 0, 1]), pd.DataFrame(rows, columns=[0, 1, 2])
-    said = r"`proba` must use the class names ape, wolf, yak; got the whole numbers 2, 0, 1"
+    message = r"`proba` must use the class names ape, wolf, yak; got the whole numbers 2, 0, 1"
     for call in (pipe.estimate, pipe.calibrate, lambda x: rp.ebls(pipe.source, x), pipe.stream().learn_many,
                  lambda x: rp.pipeline(x, y, classes=["ape", "wolf", "yak"])):  # fmt: skip
-        with pytest.raises(rp.InputError, match=said):
+        with pytest.raises(rp.InputError, match=message):
             call(mixed)
         call(plain)
     np.testing.assert_array_equal(pipe.estimate(plain).prior, pipe.estimate(rows).prior)
@@ -462,11 +462,11 @@ def test_columns_that_are_numbers_in_no_order_are_no_places_of_classes_that_have
 def test_the_hint_belongs_to_the_name_that_is_shown(fitted, frames, change, got):
     rows, held, y = frames
     misspelt = [change("eel"), change("ant"), *y[2:]]
-    said = rf"got {got}, first at row 0, 2 in all\. Perhaps you mean 'eel'\. The classes are ant"
-    with pytest.raises(rp.InputError, match=f"^pipeline: `y` .*{said}"):
+    message = rf"got {got}, first at row 0, 2 in all\. Perhaps you mean 'eel'\. The classes are ant"
+    with pytest.raises(rp.InputError, match=f"^pipeline: `y` .*{message}"):
         rp.pipeline(held, misspelt)
     some = [change("eel"), change("ant"), *[None] * (len(rows) - 2)]
-    with pytest.raises(rp.InputError, match=f"^estimate: `labels` .*{said}"):
+    with pytest.raises(rp.InputError, match=f"^estimate: `labels` .*{message}"):
         fitted.estimate(rows, labels=some)
 
 
@@ -491,16 +491,16 @@ def test_names_that_look_the_same_are_the_same_in_files(tmp_path, capfd, frames)
     rows, held, y = frames
     composed, apart = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
     held.rename(columns={"ant": composed}).assign(label=np.where(y == "ant", apart, y)).to_csv(tmp_path / "h.csv")
-    told = []
+    answer = []
     for name in ("ant", composed, apart):
         # with a column besides, as in most files
         rows[SHUFFLED].rename(columns={"ant": name}).assign(amount=7.5).to_csv(tmp_path / "t.csv", index=False)
         for command in (["estimate", "--json"], ["stream", "--emit", "prior"]):
             code = run(cli, [*command[:1], str(tmp_path / "t.csv"), "-s", str(tmp_path / "h.csv"), *command[1:]])
             out, _ = capfd.readouterr()
-            told.append((code, json.loads(out.splitlines()[-1])["prior"] if code == 0 else None))
-    assert [code for code, _ in told] == [1, 1, 0, 0, 0, 0]
-    assert told[2:4] == told[4:6]
+            answer.append((code, json.loads(out.splitlines()[-1])["prior"] if code == 0 else None))
+    assert [code for code, _ in answer] == [1, 1, 0, 0, 0, 0]
+    assert answer[2:4] == answer[4:6]
 
 
 def test_names_with_commas_are_quoted(frames):
@@ -514,10 +514,10 @@ def test_names_with_commas_are_quoted(frames):
 
 def test_text_that_was_a_missing_label_is_told(fitted, frames):
     rows, held, y = frames
-    said = "got the text 'nan', first at row 1, 1 in all. Pass None for an unknown label"
-    with pytest.raises(rp.InputError, match=f"`y` .*{said}"):
+    message = "got the text 'nan', first at row 1, 1 in all. Pass None for an unknown label"
+    with pytest.raises(rp.InputError, match=f"`y` .*{message}"):
         rp.pipeline(held, np.array(["ant", np.nan, *y[2:]]))
-    with pytest.raises(rp.InputError, match=f"`labels` .*{said}"):
+    with pytest.raises(rp.InputError, match=f"`labels` .*{message}"):
         fitted.estimate(rows, labels=np.array(["ant", np.nan, *[""] * (len(rows) - 2)]))
     assert fitted.estimate(rows, labels=["ant", np.nan, *[""] * (len(rows) - 2)]).n_labels == 1
 
@@ -562,12 +562,12 @@ def test_shares_are_counts_of_very_many_samples():
     problem = make_problem(k=2, n=200)
     held, y = problem.source.heldout
     names = np.array(["legit", "fraud"])
-    given = {"proba": held, "y": names[y], "classes": names}
-    shares = rp.pipeline(**given, counts={"fraud": 0.01, "legit": 0.99})
-    many = rp.pipeline(**given, counts={"legit": 9.9e10, "fraud": 1e9})
+    inputs = {"proba": held, "y": names[y], "classes": names}
+    shares = rp.pipeline(**inputs, counts={"fraud": 0.01, "legit": 0.99})
+    many = rp.pipeline(**inputs, counts={"legit": 9.9e10, "fraud": 1e9})
     assert shares.calibrator is not None
     np.testing.assert_allclose(shares.source.prior, many.source.prior)
     np.testing.assert_allclose(rp.pipeline(counts=[0.99, 0.01]).source.prior, [0.99, 0.01])
-    assert rp.pipeline(**given, counts=[100, 0.5]).calibrator is not None
+    assert rp.pipeline(**inputs, counts=[100, 0.5]).calibrator is not None
     with pytest.raises(rp.InputError, match=r"samples of each class, or shares that sum to 1; got a sum of 0\.5"):
-        rp.pipeline(**given, counts=[0.2, 0.3])
+        rp.pipeline(**inputs, counts=[0.2, 0.3])

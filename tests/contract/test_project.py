@@ -41,10 +41,10 @@ def test_public_names_are_sorted_and_there() -> None:
 
 
 def test_every_reference_exists() -> None:
-    known = set(re.findall(r"@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text()))
+    names = set(re.findall(r"@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text()))
     for path in SOURCES:
         for key in re.findall(r"\[([a-z]+\d{4})\]", path.read_text()):
-            assert key in known, f"{path.name} cites [{key}]"
+            assert key in names, f"{path.name} cites [{key}]"
 
 
 def test_nothing_in_the_library_prints() -> None:
@@ -83,15 +83,15 @@ def documented(value: Any) -> set[str]:
 
 def public_values() -> list[tuple[str, Any]]:
     """Return what the package and its public modules offer, with the names that users call it by."""
-    found = []
+    results = []
     for name in reprior.__all__:
         value = getattr(reprior, name)
         if inspect.ismodule(value):
             own = [(n, x) for n, x in vars(value).items() if getattr(x, "__module__", "") == value.__name__]
-            found += [(f"{name}.{n}", x) for n, x in own if callable(x) and n[0] != "_"]
+            results += [(f"{name}.{n}", x) for n, x in own if callable(x) and n[0] != "_"]
         elif callable(value):
-            found.append((name, value))
-    return found
+            results.append((name, value))
+    return results
 
 
 @pytest.mark.parametrize(("name", "value"), public_values())
@@ -214,8 +214,9 @@ def test_scripts_import_what_the_package_has(path: Path) -> None:
             assert importlib.util.find_spec(str(node.module)) is not None, f"{path.name} imports {node.module}"
             module = pytest.importorskip(str(node.module), exc_type=ImportError)  # an adapter may want its own package
             for name in node.names:
-                known = hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}") is not None
-                assert known, f"{path.name} imports {name.name} from {node.module}"
+                submodule = f"{node.module}.{name.name}"
+                exists = hasattr(module, name.name) or importlib.util.find_spec(submodule) is not None
+                assert exists, f"{path.name} imports {name.name} from {node.module}"
 
 
 def test_a_new_method_is_one_line_in_a_registry_and_the_command_line_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:

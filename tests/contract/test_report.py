@@ -81,7 +81,7 @@ def test_no_shift_names_no_mover(report):
     rng = np.random.default_rng(1)
     prior = np.array([0.5, 0.3, 0.2])
     out, text = report(draw(rng, 2000, prior)[0], draw(rng, 1000, prior), classes=["cat", "dog", "bird"])
-    lead = "".join(said for _, said in Reader(text).lead)
+    lead = "".join(message for _, message in Reader(text).lead)
     assert lead.startswith("No shift found (p")
     assert "The 95 % interval of every class includes its source share." in lead
     assert not re.search(r"cat|dog|bird|rose|fell|shifted", lead)
@@ -92,7 +92,7 @@ def test_a_shift_names_the_classes_whose_intervals_exclude_the_source(report, as
     rng = np.random.default_rng(2)
     names = ["cat", "dog", "bird"]
     out, text = report(draw(rng, 2000, [0.2, 0.3, 0.5])[0], draw(rng, 1000, [0.5, 0.3, 0.2]), classes=names)
-    lead = "".join(said for _, said in Reader(text).lead)
+    lead = "".join(message for _, message in Reader(text).lead)
     value = ask("report", tmp_path / "t.npz", "-s", tmp_path / "s.npz")
     outside = [
         not lo <= s <= hi for lo, s, hi in zip(value["lower"], value["source_prior"], value["upper"], strict=True)
@@ -114,7 +114,7 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
     lead = Reader(text).lead
     assert lead[0][0] == "warn"
     assert lead[0][1].startswith("0% of the correction is applied. The data differ by more than their class prior")
-    assert "have shifted" not in "".join(said for _, said in lead)
+    assert "have shifted" not in "".join(message for _, message in lead)
     assert out.splitlines()[0] == lead[0][1]
     allows = "The intervals allow for label shift and for other changes. "
     assert text.count(f"{allows}The correction is not applied.") == 2  # chart and table
@@ -126,7 +126,7 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
     assert "<td>ebls (this report)</td><td>—</td><td>—</td>" not in applied
 
 
-def found(shift_p, label_shift):
+def result(shift_p, label_shift):
     return Diagnosis(estimate=None, shift_p=shift_p, label_shift=label_shift, confused=(), effective_labels=1.0,
                      smallest_singular_value=None, effective_heldout=None, overconfidence=None, overconfidence_se=None,
                      accuracy=None, alpha=0.05)  # fmt: skip
@@ -148,9 +148,9 @@ def found(shift_p, label_shift):
 def test_headline_agrees_with_tests_and_intervals(shift_p, label_shift, wide, good, says):
     estimate = replace(rp.ebls([1, 1], [[0.9, 0.1], [0.2, 0.8]]), prior=np.array([0.7, 0.3]))
     ends = ([0.2, 0.1], [0.9, 0.8]) if wide else ([0.6, 0.2], [0.8, 0.4])
-    said = headline(estimate, Interval(*map(np.array, ends), level=0.95, note=""), found(shift_p, label_shift))
-    assert [sentence.good for sentence in said] == good
-    for sentence, part in zip(said, says, strict=True):
+    message = headline(estimate, Interval(*map(np.array, ends), level=0.95, note=""), result(shift_p, label_shift))
+    assert [sentence.good for sentence in message] == good
+    for sentence, part in zip(message, says, strict=True):
         assert part in sentence.text
 
 
@@ -169,14 +169,14 @@ def test_how_a_method_ended():
     assert not ending(Status.UNSEEN_CLASSES)[0].good
 
 
-@pytest.mark.parametrize(("method", "told"), [("fmapls", "method"), ("ebls", "method, not converged")])
-def test_a_normal_end_is_no_failure(report, method, told, monkeypatch):
-    rng, stopped = np.random.default_rng(4), "not" in told
+@pytest.mark.parametrize(("method", "answer"), [("fmapls", "method"), ("ebls", "method, not converged")])
+def test_a_normal_end_is_no_failure(report, method, answer, monkeypatch):
+    rng, stopped = np.random.default_rng(4), "not" in answer
     if stopped:
         monkeypatch.setattr("reprior.model.likelihood.MAX_CYCLES", 1)
     text = report(draw(rng, 300, [0.1, 0.2, 0.7])[0], draw(rng, 200, [0.4, 0.3, 0.3]), "-m", method,
                   code=2 if stopped else 0)[1]  # fmt: skip
-    assert f"<span>{told}</span>" in text
+    assert f"<span>{answer}</span>" in text
     assert ("Not converged within" in text) == stopped
     assert '<p class="fine"></p>' not in text
 
@@ -203,28 +203,28 @@ def test_shares_of_nothing_and_next_to_nothing(report):
 
 
 def test_other_methods_that_rule_out_a_row(ask, files):
-    told = ask("report", files["npz"], "-s", files["heldout"])
-    assert told["agreement"][0]["method"] == "ebls (this report)"
-    assert [row["method"] for row in told["agreement"]].count("ebls") == 0
+    answer = ask("report", files["npz"], "-s", files["heldout"])
+    assert answer["agreement"][0]["method"] == "ebls (this report)"
+    assert [row["method"] for row in answer["agreement"]].count("ebls") == 0
     for nothing in (None, -math.inf):
-        told["agreement"][1]["log_likelihood"] = nothing
-        assert "−∞" in page(told)
+        answer["agreement"][1]["log_likelihood"] = nothing
+        assert "−∞" in page(answer)
 
 
 HOSTILE = '</title></svg><script>alert(1)</script><img src=x onerror="alert(2)">\'"&\x1b[2J'
 
 
 def test_names_run_nothing(ask, files):
-    told = ask("report", files["npz"], "-s", files["heldout"])
-    plain = Reader(page(told))
-    told["classes"] = [f"{HOSTILE}{j}" for j in range(len(told["classes"]))]
-    told["made"] = dict.fromkeys(told["made"], HOSTILE)
-    told["note"] = told["source_made"] = HOSTILE
-    for said in (*told["headline"], *told["diagnosis"]):
-        said["text"] += HOSTILE
-    for row in told["agreement"]:
+    answer = ask("report", files["npz"], "-s", files["heldout"])
+    plain = Reader(page(answer))
+    answer["classes"] = [f"{HOSTILE}{j}" for j in range(len(answer["classes"]))]
+    answer["made"] = dict.fromkeys(answer["made"], HOSTILE)
+    answer["note"] = answer["source_made"] = HOSTILE
+    for message in (*answer["headline"], *answer["diagnosis"]):
+        message["text"] += HOSTILE
+    for row in answer["agreement"]:
         row["method"] = HOSTILE
-    text = page(told)
+    text = page(answer)
     read = Reader(text)
     allowed = {tag for tag, _ in plain.tags} | {"wbr"}
     assert {tag for tag, _ in read.tags} <= allowed
@@ -260,9 +260,9 @@ def test_shares_and_factors_as_text():
     shares = {1: "100.0 %", 0.123: "12.3 %", 0.00123: "0.12 %", 5e-5: "0.005 %", 3e-10: "< 0.001 %", 0: "0 %"}
     assert {x: share(x) for x in shares} == shares
     assert (share(None), share(math.nan)) == ("—", "—")
-    said = {(0.5, 0.25): "× 0.50", (0.01, 0.5): "× 50.0", (1e-3, 0.5): "× 500", (1e-300, 0.5): "× > 9,999",
+    predicted = {(0.5, 0.25): "× 0.50", (0.01, 0.5): "× 50.0", (1e-3, 0.5): "× 500", (1e-300, 0.5): "× > 9,999",
             (0.0, 0.1): "× > 9,999", (0.5, 1e-9): "× < 0.01", (0.5, 0.0): "× 0.00"}  # fmt: skip
-    assert {pair: times(*pair) for pair in said} == said
+    assert {pair: times(*pair) for pair in predicted} == predicted
 
 
 def test_names_as_text():
@@ -291,9 +291,9 @@ def test_repr_is_aligned(k):
 
 
 def test_the_same_as_json(ask, files):
-    told = ask("report", files["npz"], "-s", files["heldout"])
-    assert json.loads(json.dumps(told)) == told
-    assert all(item["text"] and isinstance(item["ok"], bool) for item in told["headline"])
+    answer = ask("report", files["npz"], "-s", files["heldout"])
+    assert json.loads(json.dumps(answer)) == answer
+    assert all(item["text"] and isinstance(item["ok"], bool) for item in answer["headline"])
 
 
 def test_plot_says_what_was_found():
@@ -328,15 +328,15 @@ def test_what_has_not_shifted_shows_no_change_against_training():
 def test_calibration_and_correction_are_told_apart(problem):
     held, y = problem.source.heldout
     est = rp.pipeline(held, y, calibration="vector").estimate(problem.proba, on_reject="ignore")
-    raw, seen, fixed = (rows.argmax(axis=1) for rows in (
+    raw, observed, fixed = (rows.argmax(axis=1) for rows in (
         problem.proba, est.calibrator(problem.proba), est.correct(problem.proba)))  # fmt: skip
     report = collect(est, rp.ArrayBlocks(problem.proba), level=0.95, made={"method": "ebls"})
-    told = report["predictions"]
-    assert told["changed_by_calibration"] == (raw != seen).sum() > 0
-    assert told["changed_by_correction"] == (seen != fixed).sum() > 0
-    assert told["changed"] == (raw != fixed).sum()
+    answer = report["predictions"]
+    assert answer["changed_by_calibration"] == (raw != observed).sum() > 0
+    assert answer["changed_by_correction"] == (observed != fixed).sum() > 0
+    assert answer["changed"] == (raw != fixed).sum()
     text = before_after(report).replace("\u00a0", " ")
-    assert f"Calibration changes the predicted class of {(raw != seen).sum():,} row" in text
+    assert f"Calibration changes the predicted class of {(raw != observed).sum():,} row" in text
     assert f"Together they change {(raw != fixed).sum():,} row" in text
     plain = replace(est, calibrator=None)
     text = before_after(collect(plain, rp.ArrayBlocks(problem.proba), level=0.95, made={"method": "ebls"}))

@@ -57,11 +57,11 @@ def name(http, request):
 
 def error(response, status):
     assert response.status_code == status, response.text
-    said = response.json()
-    assert set(said) == {"error", "code", "status"}
-    assert said["status"] == status
-    assert "Traceback" not in said["error"]
-    return said["error"]
+    message = response.json()
+    assert set(message) == {"error", "code", "status"}
+    assert message["status"] == status
+    assert "Traceback" not in message["error"]
+    return message["error"]
 
 
 def counted(db):
@@ -82,11 +82,11 @@ def test_a_stream_is_made_read_and_deleted(http):
     again = http.put("/streams/life", json={"source": SOURCE, "method": "online-fmapls", "options": {"memory": 500.0}})
     assert (again.status_code, again.json()["new"]) == (200, False)
     assert "another definition" in error(http.put("/streams/life", json={"source": [1, 1]}), 409)
-    found = http.get("/streams/life").json()
-    assert found["source"] == pytest.approx([0.7, 0.2, 0.1])
-    assert found["options"]["memory"] == 500.0
+    answer = http.get("/streams/life").json()
+    assert answer["source"] == pytest.approx([0.7, 0.2, 0.1])
+    assert answer["options"]["memory"] == 500.0
     nothing = ("sure", "open", "not_label_shift", "stale", "silence", "evidence", "threshold")
-    assert found["alarm"] == {"watched": False, **dict.fromkeys(nothing)}
+    assert answer["alarm"] == {"watched": False, **dict.fromkeys(nothing)}
     for body in ({"json": {"confirm": "lif"}}, {}):
         assert "the stream's own name" in error(http.request("DELETE", "/streams/life", **body), 400)
     assert http.request("DELETE", "/streams/life", json={"confirm": "life"}).json() == {"deleted": "life"}
@@ -97,13 +97,13 @@ def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http, caplog):
     rows, y = rows_of(50, 3), [0, 1] * 25
     body = {"heldout": {"proba": rows.tolist(), "y": y}, "options": {"robust": 0.01}, "alarm": False}
     assert http.put("/streams/bounded", json=body).status_code == 201
-    found = http.get("/streams/bounded").json()["options"]
-    assert found.pop("settings")["model"]["no_shift"] == 0.6
-    assert found == {"drift": True, "base": None, "robust": 0.01}  # and no held-out row
+    answer = http.get("/streams/bounded").json()["options"]
+    assert answer.pop("settings")["model"]["no_shift"] == 0.6
+    assert answer == {"drift": True, "base": None, "robust": 0.01}  # and no held-out row
     assert "hardly agree" in caplog.text  # the labels are none of these rows'
 
 
-@pytest.mark.parametrize(("body", "said"), [
+@pytest.mark.parametrize(("body", "message"), [
     ({}, "`source` must be a list of counts"),
     ({"source": [1]}, "at least two class"),
     ({"source": [1, 0]}, "positive for every class"),
@@ -121,8 +121,8 @@ def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http, caplog):
     ({"source": [1.0] * 10_001}, "at most 10000 classes"),
     ({"source": {"a": 1, "b": 1}, "classes": ["a", "c"]}, "the same classes"),
 ])  # fmt: skip
-def test_a_bad_definition_is_refused(http, body, said):
-    assert said in error(http.put("/streams/bad", json=body), 400)
+def test_a_bad_definition_is_refused(http, body, message):
+    assert message in error(http.put("/streams/bad", json=body), 400)
     assert http.get("/streams/bad").status_code == 404
 
 
@@ -162,19 +162,19 @@ def test_a_saved_stream_goes_on_where_it_was(http, tmp_path):
     made = http.put("/streams/moved", content=stream.to_bytes(), headers=octets)
     assert (made.status_code, made.json()["n"]) == (201, 7)
     assert http.put("/streams/moved", content=stream.to_bytes(), headers=octets).json()["new"] is False
-    told = http.post("/streams/moved/samples", json={"proba": [[0.5, 0.5]]}).json()
+    answer = http.post("/streams/moved/samples", json={"proba": [[0.5, 0.5]]}).json()
     stream.learn_many([[0.5, 0.5]])
-    assert (told["n"], told["prior"]) == (8, stream.prior.tolist())
+    assert (answer["n"], answer["prior"]) == (8, stream.prior.tolist())
     damaged = bytearray(stream.to_bytes())
     damaged[60] ^= 1
-    for content, query, said in (
+    for content, query, message in (
         (bytes(damaged), "", "whole and unchanged"), (b"hello", "", "bytes written by reprior"),
         (rp.Alarm([1, 1], exact=True).to_bytes(), "", "saved pipeline or stream"),
         (stream.to_bytes(), "?method=online-fmapls", "leave out method and options"),
         (stream.to_bytes(), "?x=1", "`query` must be one of"),
         (stream.to_bytes(), "?alarm={", "be JSON"),
     ):  # fmt: skip
-        assert said in error(http.put("/streams/bad" + query, content=content, headers=octets), 400)
+        assert message in error(http.put("/streams/bad" + query, content=content, headers=octets), 400)
 
 
 def test_a_saved_pipeline_makes_a_stream_that_takes_raw_outputs(http, server):
@@ -185,11 +185,11 @@ def test_a_saved_pipeline_makes_a_stream_that_takes_raw_outputs(http, server):
         assert made["classes"] == list(data.classes)
         assert made["alarm"]["watched"]
         rows = data.pool_proba[:200]
-        told = client.send("saved", rows)
+        answer = client.send("saved", rows)
         stream = pipe.stream()
         stream.learn_many(rows)
-        np.testing.assert_array_equal(told.prior, stream.prior)
-        np.testing.assert_array_equal(told.proba, stream.correct_many(rows))
+        np.testing.assert_array_equal(answer.prior, stream.prior)
+        np.testing.assert_array_equal(answer.proba, stream.correct_many(rows))
         assert client.get("saved")["diagnosis"]["applies"] is not None
         client.put("saved-2", saved=pipe.to_bytes(), method="online-fmapls", memory=300.0, alarm=False)
         assert client.get("saved-2")["options"]["memory"] == 300.0
@@ -202,18 +202,18 @@ def test_samples_are_learned_and_corrected_as_the_library_does_it(http, name):
     blocks = [rows_of(7, 3, seed) for seed in range(4)]
     for number, block in enumerate(blocks):
         body = {"proba": block.tolist(), "client": "a", "seq": number}
-        told = http.post(f"/streams/{name}/samples", json=body).json()
+        response = http.post(f"/streams/{name}/samples", json=body).json()
         stream = replay([70, 20, 10], blocks[: number + 1])
-        assert told["n"] == stream.n
-        assert told["prior"] == stream.prior.tolist()  # bit for bit, through JSON
-        assert told["proba"] == stream.correct_many(block).tolist()
-        assert "repeated" not in told
-        assert "gap" not in told
-    found = http.get(f"/streams/{name}").json()
-    assert found["prior"] == stream.prior.tolist()
-    assert found["interval"]["lower"] == stream.interval().lower.tolist()
-    assert found["diagnosis"]["rows"] == 28
-    assert found["diagnosis"]["sentences"]
+        assert response["n"] == stream.n
+        assert response["prior"] == stream.prior.tolist()  # bit for bit, through JSON
+        assert response["proba"] == stream.correct_many(block).tolist()
+        assert "repeated" not in response
+        assert "gap" not in response
+    answer = http.get(f"/streams/{name}").json()
+    assert answer["prior"] == stream.prior.tolist()
+    assert answer["interval"]["lower"] == stream.interval().lower.tolist()
+    assert answer["diagnosis"]["rows"] == 28
+    assert answer["diagnosis"]["sentences"]
 
 
 def test_what_cannot_be_diagnosed_says_why(http):
@@ -228,9 +228,9 @@ def test_msgpack_carries_raw_rows(http, name, dtype):
     body = msgpack.packb({"proba": rows.tobytes(), "dtype": dtype, "client": "m", "seq": 0})
     answer = http.post(f"/streams/{name}/samples", content=body, headers={"Content-Type": "application/msgpack"})
     assert answer.headers["content-type"] == "application/msgpack"
-    told, stream = msgpack.unpackb(answer.content), replay([70, 20, 10], [rows])
-    assert told["prior"] == stream.prior.tolist()
-    assert told["proba"] == stream.correct_many(rows).tobytes()
+    response, stream = msgpack.unpackb(answer.content), replay([70, 20, 10], [rows])
+    assert response["prior"] == stream.prior.tolist()
+    assert response["proba"] == stream.correct_many(rows).tobytes()
 
 
 def test_a_repeated_post_is_answered_and_counted_once(http, name):
@@ -242,8 +242,8 @@ def test_a_repeated_post_is_answered_and_counted_once(http, name):
     assert post(5).json()["n"] == 1
     again = post(5).json()
     assert (again["n"], again["repeated"], again["counted_at"]) == (1, True, 1)
-    told = post(9).json()
-    assert (told["n"], told["gap"]) == (2, {"first": 6, "last": 8})
+    answer = post(9).json()
+    assert (answer["n"], answer["gap"]) == (2, {"first": 6, "last": 8})
     assert post(7).json()["n"] == 3  # late, but never counted before
     assert post(7).json()["repeated"]
     assert post(6).json()["n"] == 4
@@ -253,7 +253,7 @@ def test_a_repeated_post_is_answered_and_counted_once(http, name):
     assert post(9, client="b").json()["n"] == 6  # another client has its own numbers
 
 
-@pytest.mark.parametrize(("body", "said"), [
+@pytest.mark.parametrize(("body", "message"), [
     ({}, "`proba` must be a list of rows; got nothing"),
     ({"proba": [[0.5, 0.5]]}, "3 columns"),
     ({"proba": [[0.5, 0.5, 0.5]]}, "sum to 1"),
@@ -275,8 +275,8 @@ def test_a_repeated_post_is_answered_and_counted_once(http, name):
     ({"proba": [[1, 0, 0]], "correct": "no"}, "true or false"),
     ([], "be an object"),
 ])  # fmt: skip
-def test_bad_samples_change_nothing(http, name, body, said):
-    assert said in error(http.post(f"/streams/{name}/samples", json=body), 400)
+def test_bad_samples_change_nothing(http, name, body, message):
+    assert message in error(http.post(f"/streams/{name}/samples", json=body), 400)
     assert http.get(f"/streams/{name}").json()["n"] == 0
 
 
@@ -296,8 +296,8 @@ def test_nan_is_refused_in_both_forms(http, name):
 
 
 def test_no_rows_are_nothing_to_learn(http, name):
-    told = http.post(f"/streams/{name}/samples", json={"proba": [], "client": "a", "seq": 1}).json()
-    assert (told["n"], told["proba"]) == (0, [])
+    answer = http.post(f"/streams/{name}/samples", json={"proba": [], "client": "a", "seq": 1}).json()
+    assert (answer["n"], answer["proba"]) == (0, [])
     assert http.post(f"/streams/{name}/samples", json={"proba": [], "client": "a", "seq": 1}).json()["repeated"]
 
 
@@ -305,11 +305,11 @@ def test_labels_are_observed_as_the_library_does_it(http, name):
     rows = rows_of(6, 3)
     http.post(f"/streams/{name}/samples", json={"proba": rows.tolist()})
     body = {"proba": rows[:2].tolist(), "y": ["owl", "cat"], "client": "l", "seq": 1}
-    told = http.post(f"/streams/{name}/labels", json=body).json()
+    answer = http.post(f"/streams/{name}/labels", json=body).json()
     stream = replay([70, 20, 10], [rows])
     stream.observe(rows[0], 2)
     stream.observe(rows[1], 0)
-    assert told["prior"] == stream.prior.tolist()
+    assert answer["prior"] == stream.prior.tolist()
     assert http.post(f"/streams/{name}/labels", json=body).json()["repeated"]
     assert http.get(f"/streams/{name}").json()["labels"] == 2
     url = f"/streams/{name}/labels"
@@ -334,8 +334,8 @@ def test_the_list_is_searched_sorted_and_cut(http):
     for k in range(5):
         http.put(f"/streams/list-{k}", json={"source": [1, 1]})
     http.post("/streams/list-3/samples", json={"proba": [[0.9, 0.1]] * 30})
-    found = http.get("/streams", params={"search": "LIST-", "limit": 2, "offset": 1}).json()
-    assert (found["total"], [s["name"] for s in found["streams"]]) == (5, ["list-1", "list-2"])
+    answer = http.get("/streams", params={"search": "LIST-", "limit": 2, "offset": 1}).json()
+    assert (answer["total"], [s["name"] for s in answer["streams"]]) == (5, ["list-1", "list-2"])
     for order in ("shift", "rate", "n", "seen"):
         top = http.get("/streams", params={"search": "list-", "sort": order}).json()["streams"][0]
         assert top["name"] == "list-3"
@@ -351,27 +351,27 @@ def test_history_is_down_sampled_with_bands(http, name):
     for k in range(4):
         http.post(f"/streams/{name}/samples", json={"proba": rows_of(20, 3, k).tolist()})
         time.sleep(0.02)
-    found = http.get(f"/streams/{name}/history", params={"from": started - 5, "heat": 1}).json()
-    assert found["n"][-1] == 80  # the newest state is always there
-    assert found["t"] == sorted(found["t"])
-    assert found["names"] == ["cat", "dog", "owl"]
-    prior = np.array(found["prior"])
-    assert prior.shape == (len(found["t"]), 3)
-    assert (np.array(found["lower"]) <= prior).all()
-    assert (prior <= np.array(found["upper"])).all()
+    answer = http.get(f"/streams/{name}/history", params={"from": started - 5, "heat": 1}).json()
+    assert answer["n"][-1] == 80  # the newest state is always there
+    assert answer["t"] == sorted(answer["t"])
+    assert answer["names"] == ["cat", "dog", "owl"]
+    prior = np.array(answer["prior"])
+    assert prior.shape == (len(answer["t"]), 3)
+    assert (np.array(answer["lower"]) <= prior).all()
+    assert (prior <= np.array(answer["upper"])).all()
     np.testing.assert_allclose(prior.sum(axis=1), 1, atol=1e-5)
     interval = http.get(f"/streams/{name}").json()["interval"]
-    np.testing.assert_allclose(found["upper"][-1], interval["upper"], rtol=1e-3)
-    assert found["heat"]["classes"] == 3
+    np.testing.assert_allclose(answer["upper"][-1], interval["upper"], rtol=1e-3)
+    assert answer["heat"]["classes"] == 3
     one = http.get(f"/streams/{name}/history?classes=2&points=2").json()
     assert (one["names"], len(one["t"]) <= 2, one["n"][-1]) == (["owl"], True, 80)
-    for query, said in (("from=5&to=4", "before `to`"), ("points=1", "`points`"), ("classes=3", "between 0 and 2"),
+    for query, message in (("from=5&to=4", "before `to`"), ("points=1", "`points`"), ("classes=3", "between 0 and 2"),
                         ("classes=a", "column numbers"), ("from=nan", "`from`"), ("heat=2", "`heat`")):  # fmt: skip
-        assert said in error(http.get(f"/streams/{name}/history?{query}"), 400)
+        assert message in error(http.get(f"/streams/{name}/history?{query}"), 400)
 
 
 def read_events(url, count, after_first=lambda: None, **headers):
-    found = []
+    results = []
     with httpx.stream("GET", url, timeout=30, headers=headers) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         kind = ""
@@ -379,21 +379,21 @@ def read_events(url, count, after_first=lambda: None, **headers):
             if line.startswith("event: "):
                 kind = line[7:]
             elif line.startswith("data: "):
-                found.append((kind, json.loads(line[6:])))
-                if len(found) == 1:
+                results.append((kind, json.loads(line[6:])))
+                if len(results) == 1:
                     after_first()
-                if len(found) == count:
-                    return found
-    return found
+                if len(results) == count:
+                    return results
+    return results
 
 
 def test_events_tell_of_a_stream_and_of_the_server(http, server, name):
     def post():
         http.post(f"/streams/{name}/samples", json={"proba": rows_of(9, 3).tolist()})
 
-    told = read_events(f"{server.url}/events?stream={name}", 3, post)
-    assert [kind for kind, _ in told] == ["update", "server", "update"]
-    first, whole, second = (value for _, value in told)
+    answer = read_events(f"{server.url}/events?stream={name}", 3, post)
+    assert [kind for kind, _ in answer] == ["update", "server", "update"]
+    first, whole, second = (value for _, value in answer)
     assert (first["n"], second["n"]) == (0, 9)
     assert whole["streams"] >= 1
     np.testing.assert_allclose(second["prior"], replay([70, 20, 10], [rows_of(9, 3)]).prior, rtol=1e-6)
@@ -429,8 +429,8 @@ def test_tokens_are_asked_for_and_never_told(tmp_path):
             http.put("/streams/a", json={"source": [1, 1]}, headers=bearer("read-token-1")), 401
         )
         for wrong in ("x", "write-token-2", "write-token-11"):
-            said = http.put("/streams/a", json={"source": [1, 1]}, headers=bearer(wrong))
-            assert "write-token" not in error(said, 401)
+            message = http.put("/streams/a", json={"source": [1, 1]}, headers=bearer(wrong))
+            assert "write-token" not in error(message, 401)
         health = http.get("/healthz")
         assert (health.status_code, health.json()) == (200, {"ok": True, "trouble": None})  # no names of streams
         assert http.get("/healthz", headers=bearer("read-token-1")).json()["unreadable"] == []
@@ -448,8 +448,8 @@ def test_other_hosts_and_other_pages_are_refused(tmp_path):
     settings = Settings(tmp_path / "t.db", hosts=("127.0.0.1", "localhost"))
     with Background(settings) as running, httpx.Client(base_url=running.url) as http:
         assert "Host" in error(http.get("/streams", headers={"Host": "evil.example"}), 421)
-        said = http.put("/streams/a", json={"source": [1, 1]}, headers={"Origin": "http://evil.example"})
-        assert "pages of other sites" in error(said, 403)
+        message = http.put("/streams/a", json={"source": [1, 1]}, headers={"Origin": "http://evil.example"})
+        assert "pages of other sites" in error(message, 403)
         own = http.put("/streams/a", json={"source": [1, 1]}, headers={"Origin": running.url})
         assert own.status_code == 201
 
@@ -541,11 +541,11 @@ def test_a_stopped_server_goes_on_where_it_was(tmp_path):
             client.put("s", [7, 2, 1], classes=["a", "b", "c"])
             client.seqs["s"] = 3 if half[0] is blocks[3] else 0
             for block in half:
-                told = client.send("s", block)
+                answer = client.send("s", block)
             client.seqs["s"] -= 1
             assert client.send("s", block).repeated
     stream = replay([7, 2, 1], blocks)
-    assert told.prior.tolist() == stream.prior.tolist()
+    assert answer.prior.tolist() == stream.prior.tolist()
     report = check(db)
     assert report.problems == []
     assert report.rows | {"history": 0} == {"streams": 1, "offsets": 1, "history": 0, "alarms": 0, "outbox": 0}
@@ -682,7 +682,7 @@ def test_check_finds_damage(tmp_path, call):
         0,
         "s.db is sound.\n1 streams, 1 offsets, 1 history, 0 alarms, 0 outbox\n",
     )
-    for change, said in (
+    for change, message in (
         ("UPDATE states SET n = 6", "has learned 5 samples, but 6 were counted"),
         ("UPDATE states SET n = 5, state = x'00'", "cannot be read"),
     ):
@@ -690,7 +690,7 @@ def test_check_finds_damage(tmp_path, call):
             raw.execute(change)
         raw.close()
         code, out, _ = call("serve", "check", "--db", db)
-        assert (code, said in out) == (1, True), out
+        assert (code, message in out) == (1, True), out
     (tmp_path / "other.db").write_bytes(b"hello" * 1000)
     assert call("serve", "check", "--db", tmp_path / "other.db")[0] == 1
 
@@ -703,18 +703,18 @@ def test_the_command_refuses_what_it_should(refused, tmp_path, monkeypatch):
 
 
 def test_what_keeps_the_command_from_starting_is_one_sentence(call, tmp_path):
-    def said(db, port=0):
+    def message(db, port=0):
         code, out, err = call("serve", "--db", db, "--port", port)
         assert (code, out, err.count("\n")) == (1, "", 1), err
         return err
 
     with Background(Settings(tmp_path / "s.db")) as running, Client(running.url) as client:
         client.put("s", [1, 1])
-        assert "be served by one process" in said(tmp_path / "s.db")
-        assert "be an address that can be listened at" in said(tmp_path / "t.db", int(running.url.rsplit(":", 1)[1]))
-    assert "No such file" in said(tmp_path / "nowhere" / "s.db")
+        assert "be served by one process" in message(tmp_path / "s.db")
+        assert "be an address that can be listened at" in message(tmp_path / "t.db", int(running.url.rsplit(":", 1)[1]))
+    assert "No such file" in message(tmp_path / "nowhere" / "s.db")
     (tmp_path / "text.db").write_text("hello")
-    assert "not a database" in said(tmp_path / "text.db")
+    assert "not a database" in message(tmp_path / "text.db")
 
 
 @pytest.mark.parametrize(("table", "column"), [("states", "state"), ("versions", "definition"), ("tests", "test")])
@@ -802,7 +802,7 @@ class Flaky:
     """A proxy that loses every third answer: the post arrives, the client hears nothing of it."""
 
     def __init__(self, port):
-        self.port, self.made, self.seen, self.open = port, socket.create_server(("127.0.0.1", 0)), 0, True
+        self.port, self.made, self.answers, self.open = port, socket.create_server(("127.0.0.1", 0)), 0, True
         self.made.settimeout(0.2)
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -831,8 +831,8 @@ class Flaky:
                     while request := self.message(asked):
                         there.sendall(request)
                         answer = self.message(answered)
-                        self.seen += 1
-                        if self.seen % 3 == 0:
+                        self.answers += 1
+                        if self.answers % 3 == 0:
                             break
                         here.sendall(answer)
         self.made.close()
@@ -865,10 +865,10 @@ def test_the_client_gives_up_after_its_patience(tmp_path):
 def test_an_answer_has_as_many_digits_as_the_request(http, name):
     rows = np.round(rows_of(20, 3), 6)
     rows[:, 0] = np.round(1 - rows[:, 1:].sum(axis=1), 6)
-    told = http.post(f"/streams/{name}/samples", json={"proba": rows.tolist()}).json()
+    answer = http.post(f"/streams/{name}/samples", json={"proba": rows.tolist()}).json()
     exact = replay([70, 20, 10], [rows]).correct_many(rows)
-    assert {float(f"{x:.9g}") for row in told["proba"] for x in row} == {x for row in told["proba"] for x in row}
-    np.testing.assert_allclose(told["proba"], exact, rtol=5.1e-9, atol=0)
+    assert {float(f"{x:.9g}") for row in answer["proba"] for x in row} == {x for row in answer["proba"] for x in row}
+    np.testing.assert_allclose(answer["proba"], exact, rtol=5.1e-9, atol=0)
     again = http.post(f"/streams/{name}/samples", content=b'{"seq": 1, "proba": [[0.2, 0.3, 0.50]], "client": "a"}')
     assert again.json()["n"] == 21
 
@@ -879,9 +879,9 @@ def test_the_client_speaks_both_forms(server, name, packed):
         if not packed:
             client._msgpack = None
         rows = rows_of(30, 3)
-        told = client.send(name, rows)
+        answer = client.send(name, rows)
         stream = replay([70, 20, 10], [rows])
-        np.testing.assert_array_equal(told.proba, stream.correct_many(rows))
+        np.testing.assert_array_equal(answer.proba, stream.correct_many(rows))
         assert client.send(name, rows.astype("f4")).proba.dtype == np.float32
         assert client.send(name, rows, correct=False).proba is None
         assert client.label(name, rows[:2], ["cat", "owl"]).n == 90
@@ -924,22 +924,22 @@ def test_held_out_rows_make_the_same_stream_as_a_pipeline(tmp_path):
     with Background(Settings(tmp_path / "s.db")) as running, Client(running.url) as client:
         client.put("given", counts, heldout=(data.heldout_proba, labels))
         client.put("saved", saved=pipe.to_bytes())
-        given, saved = (client.send(name, data.pool_proba[:200]).prior for name in ("given", "saved"))
-    np.testing.assert_allclose(given, saved, atol=1e-9)
-    assert np.abs(given - pipe.source.prior).max() > 1e-4
+        inputs, saved = (client.send(name, data.pool_proba[:200]).prior for name in ("given", "saved"))
+    np.testing.assert_allclose(inputs, saved, atol=1e-9)
+    assert np.abs(inputs - pipe.source.prior).max() > 1e-4
 
 
 @pytest.mark.parametrize("source", [[1, 2], {"1": 1, "2": 2}])
 def test_classes_that_are_numbers_are_refused_with_what_to_do(http, source):
-    said = error(http.put("/streams/numbers", json={"source": source, "classes": [1, 2]}), 400)
-    assert said.endswith('must be a list of texts; got 1. Put numbers in quotes, as in ["1", "2"].')
+    message = error(http.put("/streams/numbers", json={"source": source, "classes": [1, 2]}), 400)
+    assert message.endswith('must be a list of texts; got 1. Put numbers in quotes, as in ["1", "2"].')
 
 
 @pytest.mark.parametrize("proba", [[], [1, 2], [[]], [None], ["ab"], [{}]])
 def test_held_out_rows_that_are_no_rows_are_refused(http, proba):
     body = {"classes": ["a", "b"], "heldout": {"proba": proba, "y": ["a", "b"]}}
-    said = error(http.put("/streams/none", json=body), 400)
-    assert "must" in said
+    message = error(http.put("/streams/none", json=body), 400)
+    assert "must" in message
 
 
 CLASSES = ["ant", "mole", "zebra"]
@@ -1001,9 +1001,9 @@ def test_the_client_takes_counts_by_name(tmp_path, animals):
             client.put("array", np.array([7, 2, 1]), classes=np.array(CLASSES)),
             client.put("bytes", rp.pipeline(counts=counts[CLASSES]).to_bytes()),
         ]  # fmt: skip
-        for told in made:
-            assert told["classes"] == CLASSES
-            np.testing.assert_allclose(told["source"], [0.7, 0.2, 0.1])
+        for answer in made:
+            assert answer["classes"] == CLASSES
+            np.testing.assert_allclose(answer["source"], [0.7, 0.2, 0.1])
         both = client.put("both", counts, heldout=(pd.DataFrame(rows, columns=CLASSES)[OTHER_ORDER], y))
         assert both["classes"] == OTHER_ORDER
         numbers = client.put("numbers", classes=[1, 2, 3], heldout=(rows, np.searchsorted(CLASSES, y) + 1))
@@ -1011,10 +1011,10 @@ def test_the_client_takes_counts_by_name(tmp_path, animals):
         before = client.send("numbers", np.full((50, 3), 1 / 3)).prior
         after = client.label("numbers", np.full((50, 3), 1 / 3), [1] * 50).prior
         assert after[0] > before[0]  # the class that is called 1, and not column 1
-        for name, given in (("own", counts), ("own dict", counts.to_dict())):
-            told = client.put(name, given)
-            assert told["classes"] == OTHER_ORDER
-            np.testing.assert_allclose(told["source"], [0.1, 0.7, 0.2])
+        for name, inputs in (("own", counts), ("own dict", counts.to_dict())):
+            answer = client.put(name, inputs)
+            assert answer["classes"] == OTHER_ORDER
+            np.testing.assert_allclose(answer["source"], [0.1, 0.7, 0.2])
         with pytest.raises(rp.InputError, match="sorted by name"):
             client.put("unsorted", counts, heldout=(rows, y))
         with pytest.raises(rp.InputError, match="A Pipeline or Stream is given as `source` or `saved`"):

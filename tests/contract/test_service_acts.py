@@ -47,8 +47,8 @@ def test_the_fall_is_an_alarm_that_lasts(tmp_path):
         assert http.get("/streams").json()["streams"][0]["alarm"]["kind"] == "not label shift"
         gauge = next(x for x in http.get("/metrics").text.splitlines() if x.startswith("reprior_correction_share{"))
         assert (gauge.split()[0], float(gauge.split()[1]) < 0.5) == ('reprior_correction_share{stream="s"}', True)
-        told = wait_for(lambda: json.loads(sink.got[0][1]) if sink.got else None)
-        assert (told["type"], told["data"]["kind"]) == ("alarm.raised", "not label shift")
+        answer = wait_for(lambda: json.loads(sink.got[0][1]) if sink.got else None)
+        assert (answer["type"], answer["data"]["kind"]) == ("alarm.raised", "not label shift")
         client.acknowledge("s", client.alarms("s")[0], by="Ann", note="new cameras")
         assert client.alarms("s")[0]["resolved"] is None
     with Background(Settings(db)) as running, Client(running.url) as client, httpx.Client(base_url=running.url) as http:
@@ -76,8 +76,8 @@ def test_the_return_resolves_the_alarm_and_so_does_a_new_version(tmp_path, monke
         client.send("s", WORLD.proba[:360])
         assert client.get("s")["alarm"]["not_label_shift"] is None
         assert client.alarms("s")[0]["resolved"] > 0
-        told = wait_for(lambda: [json.loads(body) for _, body in sink.got] if len(sink.got) == 2 else None)
-        assert [(x["type"], x["data"].get("reason")) for x in told] == [
+        answer = wait_for(lambda: [json.loads(body) for _, body in sink.got] if len(sink.got) == 2 else None)
+        assert [(x["type"], x["data"].get("reason")) for x in answer] == [
             ("alarm.raised", "So."), ("alarm.resolved", "label shift again"),
         ]  # fmt: skip
         client.send("s", WORLD.proba[:500])

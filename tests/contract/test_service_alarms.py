@@ -56,9 +56,10 @@ def test_an_alarm_is_raised_sent_and_acknowledged(tmp_path, sink, monkeypatch):
 
         wait_for(lambda: len(sink.got) == 3)  # refused twice, then taken
         headers, body = sink.got[-1]
-        told = json.loads(body)
-        assert told["type"] == "alarm.raised"
-        assert (told["data"]["stream"], told["data"]["id"], told["data"]["kind"]) == ("s", raised["id"], "shift")
+        response = json.loads(body)
+        assert response["type"] == "alarm.raised"
+        event = response["data"]
+        assert (event["stream"], event["id"], event["kind"]) == ("s", raised["id"], "shift")
         assert "webhook-signature" not in headers
         assert len({got[0]["webhook-id"] for got in sink.got}) == 1  # the receiver can tell that it is the same
 
@@ -141,28 +142,28 @@ def test_a_stream_that_falls_silent_raises_an_alarm_that_ends_by_itself(tmp_path
         for name in ("patient", "never stale", "a & b"):
             client.send(name, outputs(0.5, 5))
         wait_for(lambda: types(quick) == ["alarm.raised"])
-        told = data(quick)
-        assert (told["kind"], told["stream"], told["samples"]) == ("stale", "a & b", 5)
-        assert told["link"] == "https://mix.example/#stream=a+%26+b"
-        assert told["since"] <= told["raised"] - 0.3
-        found = httpx.get(f"{running.url}/overview").json()
-        assert [s["name"] for s in found["stale"]["shown"]] == ["a & b"]
-        assert [a["id"] for a in found["alarms"]["shown"]] == [told["id"]]
+        answer = data(quick)
+        assert (answer["kind"], answer["stream"], answer["samples"]) == ("stale", "a & b", 5)
+        assert answer["link"] == "https://mix.example/#stream=a+%26+b"
+        assert answer["since"] <= answer["raised"] - 0.3
+        result = httpx.get(f"{running.url}/overview").json()
+        assert [s["name"] for s in result["stale"]["shown"]] == ["a & b"]
+        assert [a["id"] for a in result["alarms"]["shown"]] == [answer["id"]]
         shown = httpx.get(f"{running.url}/metrics").text
         assert 'reprior_stream_stale{stream="a & b"} 1.0' in shown
         assert 'reprior_stream_stale{stream="patient"} 0.0' in shown
-        client.acknowledge("a & b", told["id"], by="Ann", note="holiday")
+        client.acknowledge("a & b", answer["id"], by="Ann", note="holiday")
         assert client.get("a & b")["alarm"]["stale"]["acknowledged"]  # and it is not raised anew while nothing comes
         assert httpx.get(f"{running.url}/overview").json()["alarms"]["total"] == 0
     with Background(settings(tmp_path, quick, stale_after=0.3)) as running, Client(running.url) as client:
-        assert client.get("a & b")["alarm"]["stale"]["id"] == told["id"]  # a restart does not forget
+        assert client.get("a & b")["alarm"]["stale"]["id"] == answer["id"]  # a restart does not forget
         client.send("a & b", outputs(0.5, 5))
         wait_for(lambda: "alarm.resolved" in types(quick))
         assert types(quick) == ["alarm.raised", "alarm.resolved"]
         over = data(quick)
-        assert (over["id"], over["reason"], over["kind"]) == (told["id"], "samples", "stale")
+        assert (over["id"], over["reason"], over["kind"]) == (answer["id"], "samples", "stale")
         assert over["resolved"] > over["raised"]
-        kept = next(a for a in client.alarms("a & b") if a["id"] == told["id"])
+        kept = next(a for a in client.alarms("a & b") if a["id"] == answer["id"])
         assert (kept["by"], kept["resolved"] is not None) == ("Ann", True)
 
 
@@ -186,8 +187,9 @@ def test_an_acknowledged_or_deleted_alarm_is_resolved(tmp_path, quick):
         wait_for(lambda: types(quick) == ["alarm.raised"] * 2)
         client.acknowledge("s", client.alarms("s")[0], by="Ann", note="new camera")
         wait_for(lambda: len(quick.got) == 3)
-        told = data(quick)
-        assert (told["stream"], told["reason"], told["by"], told["note"]) == ("s", "acknowledged", "Ann", "new camera")
+        answer = data(quick)
+        expected = ("s", "acknowledged", "Ann", "new camera")
+        assert (answer["stream"], answer["reason"], answer["by"], answer["note"]) == expected
         client.delete("t")
         wait_for(lambda: len(quick.got) == 4)
         assert (data(quick)["stream"], data(quick)["reason"]) == ("t", "deleted")
@@ -232,11 +234,11 @@ def test_the_audit_outlives_the_stream(tmp_path, quick):
         number = client.alarms("s")[0]["id"]
         client.acknowledge("s", number, by="Ann", note="known")
         client.delete("s")
-        found = httpx.get(f"{running.url}/audit", params={"stream": "s"}).json()["entries"]
-        assert [(e["action"], e["by"], e["note"], e["address"]) for e in found] == [
+        answer = httpx.get(f"{running.url}/audit", params={"stream": "s"}).json()["entries"]
+        assert [(e["action"], e["by"], e["note"], e["address"]) for e in answer] == [
             ("acknowledge", "Ann", "known", "127.0.0.1"), ("silence", "Bob", "release", "127.0.0.1"),
         ]  # fmt: skip
-        assert found[0]["alarm"] == number
+        assert answer[0]["alarm"] == number
         assert httpx.get(f"{running.url}/audit", params={"stream": "t"}).json()["entries"] == []
         assert len(httpx.get(f"{running.url}/audit", params={"limit": 1}).json()["entries"]) == 1
 
@@ -314,7 +316,7 @@ def test_open_alarms_are_counted_alike_everywhere(tmp_path, quick, monkeypatch):
         client.put("s", [1, 1], alarm=ALARM)
         client.send("s", outputs(0.99, 500))
         wait_for(lambda: client.get("s")["alarm"]["stale"])  # a second alarm of the same stream
-        with httpx.stream("GET", f"{running.url}/events") as told:
-            line = next(line for line in told.iter_lines() if line.startswith("data:"))
+        with httpx.stream("GET", f"{running.url}/events") as answer:
+            line = next(line for line in answer.iter_lines() if line.startswith("data:"))
         assert json.loads(line.removeprefix("data:"))["alarms"] == 2
         assert httpx.get(f"{running.url}/overview").json()["alarms"]["total"] == 2

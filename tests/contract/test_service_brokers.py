@@ -24,18 +24,18 @@ SOURCE = [3, 2, 1]
 BLOCKS = [rows_of(4, 3, seed) for seed in range(200)]
 
 
-@pytest.mark.parametrize(("url", "said"), [
+@pytest.mark.parametrize(("url", "message"), [
     ("ftp://x/y", "start with redis://"), ("redis://localhost", "be like redis"), ("kafka:///topic", "be like redis"),
 ])  # fmt: skip
-def test_a_bad_address_is_refused_without_its_password(url, said):
-    with pytest.raises(rp.InputError, match=said) as caught:
+def test_a_bad_address_is_refused_without_its_password(url, message):
+    with pytest.raises(rp.InputError, match=message) as caught:
         check_address(url.replace("://", "://user:hidden@") if "@" not in url and "localhost" in url else url)
     assert "hidden" not in str(caught.value)
 
 
 def test_an_address_is_read():
-    found = check_address("redis://u:p@h:7/my%20key?stream=s&db=2")
-    assert (found.host, found.port, found.topic, found.stream, found.password) == ("h", 7, "my key", "s", "p")
+    result = check_address("redis://u:p@h:7/my%20key?stream=s&db=2")
+    assert (result.host, result.port, result.topic, result.stream, result.password) == ("h", 7, "my key", "s", "p")
     assert check_address("nats://h/scores").stream == "scores"
     assert check_address("kafka://h/t").port == 9092
 
@@ -94,9 +94,9 @@ def fed(tmp_path, url: str, send) -> None:
         send(range(150, 200))
         wait_for(lambda: client.get("s")["n"] >= 800)
         time.sleep(0.5)
-        found = client.get("s")
-    assert found["n"] == 800
-    np.testing.assert_array_equal(found["prior"], replay(SOURCE, BLOCKS).prior)
+        answer = client.get("s")
+    assert answer["n"] == 800
+    np.testing.assert_array_equal(answer["prior"], replay(SOURCE, BLOCKS).prior)
     assert check(server.db).problems == []
     assert "Traceback" not in server.log.read_text()
 
@@ -169,7 +169,7 @@ def test_kafka_mock_broker(tmp_path):
         pytest.skip(WHY)
     kafka = pytest.importorskip("confluent_kafka")
     producer = kafka.Producer({"bootstrap.servers": "x", "test.mock.num.brokers": 1, "log_level": 0})
-    known = next(iter(producer.list_topics("scores", timeout=60).brokers.values()))
+    reference = next(iter(producer.list_topics("scores", timeout=60).brokers.values()))
     producer.produce("scores", message(0), partition=0)
     producer.flush(60)
 
@@ -179,7 +179,7 @@ def test_kafka_mock_broker(tmp_path):
                 producer.produce("scores", body_of(k), partition=0)
         producer.flush(60)
 
-    fed(tmp_path, f"kafka://{known.host}:{known.port}/scores?stream=s", send)
+    fed(tmp_path, f"kafka://{reference.host}:{reference.port}/scores?stream=s", send)
 
 
 def test_mqtt(tmp_path, broker):
@@ -222,8 +222,8 @@ def test_mqtt(tmp_path, broker):
         send(range(150, 200))
         wait_for(lambda: http.get("s")["n"] >= 800)
         time.sleep(0.5)
-        found = http.get("s")
+        answer = http.get("s")
     client.disconnect()
     client.loop_stop()
-    assert found["n"] == 800
-    np.testing.assert_array_equal(found["prior"], replay(SOURCE, BLOCKS).prior)
+    assert answer["n"] == 800
+    np.testing.assert_array_equal(answer["prior"], replay(SOURCE, BLOCKS).prior)

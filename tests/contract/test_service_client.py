@@ -204,9 +204,9 @@ def test_the_async_client_makes_every_call(server):
     async def main():
         async with AsyncClient(server.url) as client:
             await client.put("async", [70, 20, 10], classes=["cat", "dog", "owl"])
-            told = await asyncio.gather(*(client.send("async", block) for block in np.split(rows, 5)))
-            assert [answer.n for answer in told] == [6, 12, 18, 24, 30]
-            np.testing.assert_array_equal(told[-1].prior, replay([70, 20, 10], np.split(rows, 5)).prior)
+            response = await asyncio.gather(*(client.send("async", block) for block in np.split(rows, 5)))
+            assert [answer.n for answer in response] == [6, 12, 18, 24, 30]
+            np.testing.assert_array_equal(response[-1].prior, replay([70, 20, 10], np.split(rows, 5)).prior)
             assert (await client.label("async", rows[:1], ["cat"])).n == 30
             async with client.batches("async", rows=7) as batches:
                 batches.add(rows)

@@ -95,15 +95,15 @@ def test_the_rules_fire_and_keep_silent(tmp_path):
     fires = [("RepriorClassPriorMoved", "0m", False), ("RepriorClassPriorMoved", "1m", True),
              ("RepriorClassPriorMoved", "2m", False), ("RepriorStreamStale", "0m", True),
              ("RepriorStreamStale", "2m", False)]  # fmt: skip
-    said = {"RepriorClassPriorMoved": {"summary": "The class prior of s has moved."},
+    predicted = {"RepriorClassPriorMoved": {"summary": "The class prior of s has moved."},
             "RepriorStreamStale": {"summary": "No samples come from s."}}  # fmt: skip
     alerts = re.findall(r"alert: (\w+).*?description: \"(.*?)\"", RULES.read_text(), re.S)
     for name, text in alerts:
-        if name in said:
-            said[name]["description"] = text.replace("{{ $labels.instance }}", "a")
+        if name in predicted:
+            predicted[name]["description"] = text.replace("{{ $labels.instance }}", "a")
     labels = {"instance": "a", "stream": "s", "severity": "warning"}
     checks = [{"alertname": name, "eval_time": when,
-               "exp_alerts": [{"exp_labels": labels, "exp_annotations": said[name]}] if yes else []}
+               "exp_alerts": [{"exp_labels": labels, "exp_annotations": predicted[name]}] if yes else []}
               for name, when, yes in fires]  # fmt: skip
     unit = {"rule_files": [str(RULES)], "evaluation_interval": "1m",
             "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": checks}]}  # fmt: skip
@@ -132,9 +132,9 @@ def test_prometheus_answers_every_query_of_the_dashboard(tmp_path, measured):
 
     def values(expression):
         query = expression.replace("$stream", ".+").replace("$__rate_interval", "1m")
-        told = httpx.get(f"http://127.0.0.1:{port}/api/v1/query", params={"query": query}).json()
-        assert told["status"] == "success", (expression, told)
-        return told["data"]["result"]
+        answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/query", params={"query": query}).json()
+        assert answer["status"] == "success", (expression, answer)
+        return answer["data"]["result"]
 
     def all_found():
         try:

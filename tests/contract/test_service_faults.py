@@ -228,10 +228,10 @@ def test_a_task_that_ends_is_seen_and_started_again(tmp_path, monkeypatch, caplo
                 broken.setattr(outgoing, "DUE", "SELECT nothing")
             else:
                 broken.setattr(ServedStream, "add_point", lambda *_: 1 / 0)
-            said = wait_for(lambda: http.get("/healthz").json()["problems"])
+            message = wait_for(lambda: http.get("/healthz").json()["problems"])
             failures = f'reprior_task_failures_total{{task="{task}"}}'
             wait_for(lambda: float(http.get("/metrics").text.split(failures)[1].split("\n")[0]) >= 2)
-        assert f"The task '{task}' ended unexpectedly" in said[0]
+        assert f"The task '{task}' ended unexpectedly" in message[0]
         assert caplog.text.count(f"The task '{task}' ended unexpectedly") == 1  # no line for each second
         assert http.post("/streams/s/samples", json={"proba": [[0.3, 0.7]]}).status_code == 200
 
@@ -269,8 +269,8 @@ def test_a_clock_far_ahead_for_a_minute_erases_nothing(tmp_path, monkeypatch, re
         await compacted(hub)
         times.passes(5.0, -400 * 86_400)
         assert (await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 4))).repeated
-        found = hub.store.read("SELECT t FROM history")
-        assert len(found) >= 5
+        result = hub.store.read("SELECT t FROM history")
+        assert len(result) >= 5
         if not restart:
             assert hub.clock() == pytest.approx(times.wall, abs=1.0)  # and it did not follow
         await hub.stop()
@@ -395,8 +395,8 @@ def test_a_broker_that_is_down_shows_in_health(tmp_path):
     url = f"redis://user:hidden-word@127.0.0.1:{free_port()}/scores?stream=s"
     with Background(Settings(tmp_path / "s.db", intakes=(url,))) as running, httpx.Client(base_url=running.url) as http:
         http.put("/streams/s", json={"source": [1, 1]})
-        said = wait_for(lambda: [x for x in http.get("/healthz").json()["problems"] if "ConnectionError" in x])
-        assert said[0].startswith("The intake from redis://127.0.0.1:")
+        message = wait_for(lambda: [x for x in http.get("/healthz").json()["problems"] if "ConnectionError" in x])
+        assert message[0].startswith("The intake from redis://127.0.0.1:")
         assert "hidden-word" not in http.get("/healthz").text
         assert http.get("/healthz").json()["ok"]
         assert '/scores"} 0.0' in http.get("/metrics").text.split("# TYPE reprior_intake_ok gauge")[1]

@@ -70,17 +70,17 @@ def test_what_a_crash_leaves_is_learned_again_bit_for_bit(tmp_path):
         for number in range(3):
             await hub.create(f"s{number}", recipe(number))
         await post_some(hub, first)
-        found, logged = as_left_by_a_crash(hub, tmp_path / f"{first}.db")
-        assert found == states(hub)
+        result, logged = as_left_by_a_crash(hub, tmp_path / f"{first}.db")
+        assert result == states(hub)
         assert logged > 0
         await hub.renew("s1", recipe(7), "Ann", "")  # samples of the old version are not for the new one
         await hub.delete("s2")
         await hub.create("s2", recipe(8))  # the file gives it the number of the one that is gone
         assert as_left_by_a_crash(hub, tmp_path / f"{first} new.db")[0] == states(hub)
         await hub.posts.samples("s2", Post(rows_of(1, 1)))
-        found, _ = as_left_by_a_crash(hub, tmp_path / f"{first} one.db")
-        assert found == states(hub)
-        assert found["s2"][0] == 1
+        result, _ = as_left_by_a_crash(hub, tmp_path / f"{first} one.db")
+        assert result == states(hub)
+        assert result["s2"][0] == 1
         await hub.stop()
         return states(hub)
 
@@ -131,8 +131,8 @@ def test_the_log_is_short(tmp_path, monkeypatch):
         for k in range(5 * DROP_COMMITS):
             await hub.posts.samples("s0", Post(rows_of(1, k)))
             lengths.append(hub.store.read("SELECT count(*) FROM samples")[0][0])
-        found, _ = as_left_by_a_crash(hub, tmp_path / "copy.db")
-        assert found == states(hub)
+        result, _ = as_left_by_a_crash(hub, tmp_path / "copy.db")
+        assert result == states(hub)
         await hub.stop()
         return lengths
 
@@ -156,9 +156,9 @@ def test_samples_that_could_not_be_stored_are_in_the_next_state(tmp_path):
         while hub.trouble:
             await asyncio.sleep(0.02)
         await hub.posts.samples("s0", Post(rows_of(1, 2), "c", 2))
-        found, _ = as_left_by_a_crash(hub, tmp_path / "copy.db")
-        assert found == states(hub)
-        assert found["s0"][0] == 3
+        result, _ = as_left_by_a_crash(hub, tmp_path / "copy.db")
+        assert result == states(hub)
+        assert result["s0"][0] == 3
         await hub.stop()
 
     asyncio.run(main())

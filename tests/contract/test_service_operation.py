@@ -83,13 +83,16 @@ def test_a_wrong_token_is_logged_without_it(tmp_path, caplog):
 def test_token_files_are_read_and_refused(tmp_path):
     file = tmp_path / "tokens"
     file.write_text("# who\nadmin ann secret-one\n\ningest shop secret-two\n")
-    found = read_tokens(file, "admin", "--token-file")
-    assert [(token.role, token.name) for token in found] == [("admin", "ann"), ("ingest", "shop")]
-    assert "secret" not in repr(found)
-    for text, said in (("admin ann", "lines of ROLE NAME TOKEN"), ("boss ann secret-one\nread b secret-two", "one of"),
-                       ("admin ann short\nread b secret-two", "at least 8"), ("", "at least one token")):  # fmt: skip
+    result = read_tokens(file, "admin", "--token-file")
+    assert [(token.role, token.name) for token in result] == [("admin", "ann"), ("ingest", "shop")]
+    assert "secret" not in repr(result)
+    faults = {
+        "admin ann": "lines of ROLE NAME TOKEN", "boss ann secret-one\nread b secret-two": "one of",
+        "admin ann short\nread b secret-two": "at least 8", "": "at least one token",
+    }  # fmt: skip
+    for text, message in faults.items():
         file.write_text(text)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             read_tokens(file, "admin", "--token-file")
 
 
@@ -128,16 +131,16 @@ def test_options_come_from_a_file_and_the_environment(tmp_path):
         assert "at most 900 bytes" in big.json()["error"]  # the environment comes before the file
         http.request("DELETE", "/streams/s", json={"confirm": "s"})
     lines = [json.loads(line) for line in running.log.read_text().splitlines()]
-    said = [(line["level"], line["message"]) for line in lines if line["logger"] == "reprior.service"]
-    assert ("info", "stream 's' created") in said
-    assert ("info", "stream 's' deleted") in said
-    assert any(message.startswith("data for the stream 's' refused (too_large)") for _, message in said)
+    text = [(line["level"], line["message"]) for line in lines if line["logger"] == "reprior.service"]
+    assert ("info", "stream 's' created") in text
+    assert ("info", "stream 's' deleted") in text
+    assert any(message.startswith("data for the stream 's' refused (too_large)") for _, message in text)
 
 
 def test_a_bad_file_of_options_is_refused(tmp_path, refused):
-    for text, said in (("max-boddy = 1", "must be one of"), ("x = ", "TOML"), ("max-body = 'many'", "max-body")):
+    for text, message in (("max-boddy = 1", "must be one of"), ("x = ", "TOML"), ("max-body = 'many'", "max-body")):
         (tmp_path / "serve.toml").write_text(text)
-        assert said in refused("serve", "--config", tmp_path / "serve.toml", "--db", tmp_path / "s.db")
+        assert message in refused("serve", "--config", tmp_path / "serve.toml", "--db", tmp_path / "s.db")
 
 
 # the file
@@ -221,15 +224,15 @@ def test_a_fit_does_not_hold_up_other_requests(tmp_path, monkeypatch):
 
 def test_services_of_one_name_in_two_namespaces_do_not_share_a_stream(tmp_path):
     body, url = {"predictions": [[0.2, 0.8]]}, "/events/cloudevents"
-    for known in (False, True):  # also after a restart
+    for reference in (False, True):  # also after a restart
         with Background(Settings(tmp_path / "s.db")) as running, httpx.Client(base_url=running.url) as http:
             http.put("/streams/s", json={"source": [1, 1]})
-            if not known:  # an event that is refused claims nothing
+            if not reference:  # an event that is refused claims nothing
                 bad = kserve("s", "bad", **{"ce-namespace": "bank"})
                 assert http.post(url, json={"predictions": [[0.4]]}, headers=bad).status_code == 400
-            first = http.post(url, json=body, headers=kserve("s", f"a{known}", **{"ce-namespace": "shop"}))
+            first = http.post(url, json=body, headers=kserve("s", f"a{reference}", **{"ce-namespace": "shop"}))
             assert first.status_code == 200
-            other = http.post(url, json=body, headers=kserve("s", f"b{known}", **{"ce-namespace": "bank"}))
+            other = http.post(url, json=body, headers=kserve("s", f"b{reference}", **{"ce-namespace": "bank"}))
             assert other.status_code == 409
             assert "Make a stream 's.bank'" in other.json()["error"]
     with Background(Settings(tmp_path / "s.db")) as running, httpx.Client(base_url=running.url) as http:
@@ -244,16 +247,16 @@ def test_labels_follow_by_the_id_of_a_prediction(tmp_path):
     ids = ["p0", "p1", "p2", "p3"]
     with Background(Settings(tmp_path / "s.db")) as running, httpx.Client(base_url=running.url) as http:
         http.put("/streams/s", json={"source": [1, 1], "classes": ["a", "b"]})
-        for bad, said in ((["p0"], "one for each of the 4 rows"), (["p"] * 4, "all be different"), ("p", "list of")):
+        for bad, message in ((["p0"], "one for each of the 4 rows"), (["p"] * 4, "all be different"), ("p", "list of")):
             answer = http.post("/streams/s/samples", json={"proba": rows.tolist(), "ids": bad})
-            assert (answer.status_code, said in answer.json()["error"]) == (400, True), answer.text
+            assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text
         assert http.post("/streams/s/samples", json={"proba": rows.tolist(), "ids": ids}).json()["n"] == 4
     with Background(Settings(tmp_path / "s.db")) as running, httpx.Client(base_url=running.url) as http:
         body = {"ids": ["p2", "p0"], "y": ["b", "a"], "client": "l", "seq": 1}
-        told = http.post("/streams/s/labels", json=body).json()  # also after a restart
+        response = http.post("/streams/s/labels", json=body).json()  # also after a restart
         stream.observe(rows[2], 1)
         stream.observe(rows[0], 0)
-        assert told["prior"] == stream.prior.tolist()
+        assert response["prior"] == stream.prior.tolist()
         assert http.post("/streams/s/labels", json=body).json()["repeated"]
         for gone in ("p2", "never"):
             again = http.post("/streams/s/labels", json={"ids": ["p1", gone], "y": [0, 1]})
@@ -287,10 +290,10 @@ def test_the_log_holds_no_stack_trace(caplog):
     except ZeroDivisionError:
         record = logging.getLogger("x").makeRecord("x", logging.ERROR, __file__, 1, "Exception in %s", ("it",),
                                                    __import__("sys").exc_info())  # fmt: skip
-    text, told = Text("%(levelname)s %(message)s").format(record), json.loads(Json().format(record))
+    text, answer = Text("%(levelname)s %(message)s").format(record), json.loads(Json().format(record))
     assert text.startswith("ERROR Exception in it ZeroDivisionError in test_the_log")
-    assert told["error"].startswith("ZeroDivisionError in test_the_log")
-    for said in (text, json.dumps(told)):
-        assert "Traceback" not in said
-        assert "/srv/app" not in said
-        assert os.sep + "tests" not in said
+    assert answer["error"].startswith("ZeroDivisionError in test_the_log")
+    for message in (text, json.dumps(answer)):
+        assert "Traceback" not in message
+        assert "/srv/app" not in message
+        assert os.sep + "tests" not in message

@@ -47,10 +47,10 @@ def test_infer_corrects_in_the_request_path(server, name):
         "id": "7",
         "inputs": [{"name": "proba", "shape": [8, 3], "datatype": "FP64", "data": rows.ravel().tolist()}],
     }
-    told = infer(server, name, {"json": body}).json()
+    answer = infer(server, name, {"json": body}).json()
     stream = replay(SOURCE, [rows])
-    assert (told["model_name"], told["id"], told["parameters"]) == (name, "7", {"n": 8, "repeated": False})
-    first, second = told["outputs"]
+    assert (answer["model_name"], answer["id"], answer["parameters"]) == (name, "7", {"n": 8, "repeated": False})
+    first, second = answer["outputs"]
     assert (first["name"], first["shape"], first["datatype"]) == ("proba", [8, 3], "FP64")
     assert first["data"] == stream.correct_many(rows).ravel().tolist()
     assert (second["name"], second["data"]) == ("prior", stream.prior.tolist())
@@ -59,18 +59,18 @@ def test_infer_corrects_in_the_request_path(server, name):
     assert infer(server, name, {"json": body}).json()["parameters"] == {"n": 16, "repeated": True}
 
 
-@pytest.mark.parametrize(("change", "said"), [
+@pytest.mark.parametrize(("change", "message"), [
     ({"datatype": "INT32"}, "`datatype` must be one of FP16"), ({"shape": [1, 4]}, "`data` must hold 1 times 4"),
     ({"shape": [3]}, "two whole numbers"), ({"data": "x"}, "list of numbers"), ({"data": [[1, 0], [1]]}, "rectangular"),
     ({"data": [0.5, 0.6, 0.7]}, "sum to 1"), ({"shape": [1, 2], "data": [1, 0]}, "3 columns"),
     ({"parameters": {"binary_data_size": 12}}, "bytes behind"),
     ({"parameters": {"binary_data_size": -1}}, "whole number"),
 ])  # fmt: skip
-def test_a_bad_tensor_is_refused(server, name, change, said):
+def test_a_bad_tensor_is_refused(server, name, change, message):
     tensor = {"name": "proba", "shape": [1, 3], "datatype": "FP32", "data": [0.2, 0.3, 0.5], **change}
     answer = infer(server, name, {"json": {"inputs": [tensor]}})
     assert answer.status_code == 400
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
     assert httpx.get(f"{server.url}/streams/{name}").json()["n"] == 0
 
 
@@ -101,19 +101,19 @@ def test_the_real_triton_client(server, name, binary):
     assert client.get_server_metadata()["name"] == "reprior"
     assert client.get_model_metadata(name)["inputs"] == [{"name": "proba", "datatype": "FP32", "shape": [-1, 3]}]
     rows = rows_of(16, 3).astype(np.float32)
-    given = triton.InferInput("proba", rows.shape, "FP32")
-    given.set_data_from_numpy(rows, binary_data=binary)
+    inputs = triton.InferInput("proba", rows.shape, "FP32")
+    inputs.set_data_from_numpy(rows, binary_data=binary)
     wanted = [triton.InferRequestedOutput(output, binary_data=binary) for output in ("proba", "prior")]
-    told = client.infer(name, [given], outputs=wanted, request_id="r1")
+    answer = client.infer(name, [inputs], outputs=wanted, request_id="r1")
     stream = replay(SOURCE, [rows if binary else rows.astype(np.float64)])
-    np.testing.assert_allclose(told.as_numpy("proba"), stream.correct_many(rows), rtol=1e-6)
-    np.testing.assert_array_equal(told.as_numpy("prior"), stream.prior)
-    assert told.get_response()["id"] == "r1"
-    default = client.infer(name, [given])
+    np.testing.assert_allclose(answer.as_numpy("proba"), stream.correct_many(rows), rtol=1e-6)
+    np.testing.assert_array_equal(answer.as_numpy("prior"), stream.prior)
+    assert answer.get_response()["id"] == "r1"
+    default = client.infer(name, [inputs])
     assert default.as_numpy("proba").shape == (16, 3)
     with pytest.raises(triton.InferenceServerException if hasattr(triton, "InferenceServerException") else Exception,
                        match="no stream"):  # fmt: skip
-        client.infer("nope", [given])
+        client.infer("nope", [inputs])
     client.close()
 
 
@@ -140,15 +140,15 @@ def test_kserve_payloads_are_learned_once(server, name):
     asked = kserve(name, "3", **{"ce-type": "org.kubeflow.serving.inference.request"})
     assert httpx.post(url, json={"instances": [[1, 2]]}, headers=asked).json()["taken"] is False
     assert httpx.get(f"{server.url}/streams/{name}").json()["prior"] == replay(SOURCE, [rows, rows]).prior.tolist()
-    for change, status, said in (
+    for change, status, message in (
         ({"ce-specversion": "0.3"}, 400, "be 1.0"), ({"ce-id": ""}, 400, "`id` must be given"),
         ({"ce-inferenceservicename": "nope"}, 404, "no stream"),
         ({"ce-inferenceservicename": ""}, 400, "name the stream"),
     ):  # fmt: skip
         answer = httpx.post(url, json=v1, headers=kserve(name, "9", **change))
-        assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
-    for body, said in (({}, "neither"), ({"predictions": [0.5]}, "each a list"), ({"outputs": []}, "0 of them")):
-        assert said in httpx.post(url, json=body, headers=kserve(name, "10")).json()["error"]
+        assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+    for body, message in (({}, "neither"), ({"predictions": [0.5]}, "each a list"), ({"outputs": []}, "0 of them")):
+        assert message in httpx.post(url, json=body, headers=kserve(name, "10")).json()["error"]
     good = httpx.post(url, json=v1, headers=kserve(name, "10"))  # what was refused may be sent again under its id
     assert good.json()["n"] == 15
 
@@ -158,8 +158,8 @@ def test_events_are_known_after_a_restart(tmp_path):
     for taken in (True, False):
         with Background(Settings(tmp_path / "s.db")) as running, Client(running.url) as client:
             client.put("s", SOURCE)
-            told = httpx.post(f"{running.url}/events/cloudevents", json=body, headers=kserve("s", "1")).json()
-            assert (told["taken"], told["n"]) == (taken, 5)
+            answer = httpx.post(f"{running.url}/events/cloudevents", json=body, headers=kserve("s", "1")).json()
+            assert (answer["taken"], answer["n"]) == (taken, 5)
 
 
 @pytest.mark.parametrize("form", ["to_binary", "to_structured"])
@@ -171,8 +171,8 @@ def test_the_real_cloudevents_client(server, name, form):
     event = http.CloudEvent(about, {"predictions": [[0.2, 0.3, 0.5]]})
     headers, body = getattr(conversion, form)(event)
     for repeated in (False, True):
-        told = httpx.post(f"{server.url}/events/cloudevents", content=body, headers=headers).json()
-        assert (told["n"], told["repeated"]) == (1, repeated)
+        answer = httpx.post(f"{server.url}/events/cloudevents", content=body, headers=headers).json()
+        assert (answer["n"], answer["repeated"]) == (1, repeated)
 
 
 def test_events_go_on_to_a_second_sink(tmp_path):

@@ -109,8 +109,8 @@ def test_the_client_of_the_convention_verifies_the_signature(tmp_path, sink):
         client.send("s", outputs(0.99, 500))
         wait_for(lambda: sink.got)
     headers, body = sink.got[0]
-    told = receiver.Webhook(SECRET).verify(body, headers)
-    assert told["type"] == "alarm.raised"
+    answer = receiver.Webhook(SECRET).verify(body, headers)
+    assert answer["type"] == "alarm.raised"
     with pytest.raises(receiver.WebhookVerificationError):
         receiver.Webhook("whsec_" + base64.b64encode(bytes(32)).decode()).verify(body, headers)
     with pytest.raises(receiver.WebhookVerificationError):
@@ -119,13 +119,13 @@ def test_the_client_of_the_convention_verifies_the_signature(tmp_path, sink):
 
 def test_numbers_are_not_used_twice(tmp_path, sink):
     """A receiver takes a message whose id it knows for a repetition."""
-    seen = set()
+    visited = set()
     for _ in range(2):
         with Background(Settings(tmp_path / "s.db", webhook=sink.url, webhook_private=True)) as running:
             with Client(running.url) as client:
                 client.put("s", [1, 1], alarm=ALARM)
                 client.send("s", outputs(0.99, 500))
-                seen.add(client.alarms("s")[0]["id"])
+                visited.add(client.alarms("s")[0]["id"])
                 client.delete("s")  # before or after it was sent: it must arrive
-            wait_for(lambda: len({got[0]["webhook-id"] for got in sink.got}) == 2 * len(seen))  # raised and resolved
-    assert len(seen) == 2
+            wait_for(lambda: len({got[0]["webhook-id"] for got in sink.got}) == 2 * len(visited))  # raised and resolved
+    assert len(visited) == 2

@@ -95,8 +95,8 @@ def test_the_search_finds_a_how_to_first(site: Path, words: str) -> None:
     fields = [{"field_name": "title", "boost": 1000}, "text"]  # as the theme's search ranks them
     rows = [(doc, {"boost": doc.get("boost", 1)}) for doc in docs]
     index = lunr(ref="location", fields=fields, documents=rows)
-    found = index.search(" ".join(f"+{word}" for word in words.split()))
-    pages = list(dict.fromkeys(hit["ref"].partition("#")[0] for hit in found))[:3]
+    match = index.search(" ".join(f"+{word}" for word in words.split()))
+    pages = list(dict.fromkeys(hit["ref"].partition("#")[0] for hit in match))[:3]
     assert any(page.startswith("how-to-") for page in pages), pages
 
 

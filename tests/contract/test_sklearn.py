@@ -202,9 +202,9 @@ def test_series_and_dicts_are_matched_by_class_and_an_adapted_prior_is_not_forgo
     counts = pd.Series(y).value_counts()
     assert list(counts.index) != sorted(names)  # largest first, not as columns are
     model = LabelShiftClassifier(LogisticRegression().fit(x[:300], y[:300]), counts=counts).fit(x[300:600], y[300:600])
-    known = {"mid": 0.2, "low": 0.7, "high": 0.1}
-    np.testing.assert_allclose(model.set_prior(pd.Series(known)).prior_, [0.1, 0.7, 0.2])
-    np.testing.assert_allclose(model.set_prior(known).prior_, [0.1, 0.7, 0.2])
+    reference = {"mid": 0.2, "low": 0.7, "high": 0.1}
+    np.testing.assert_allclose(model.set_prior(pd.Series(reference)).prior_, [0.1, 0.7, 0.2])
+    np.testing.assert_allclose(model.set_prior(reference).prior_, [0.1, 0.7, 0.2])
     high = x[600:][y[600:] == "high"]
     many = np.concatenate([high] * 8)[:200]
     with warnings.catch_warnings():

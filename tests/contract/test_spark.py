@@ -43,18 +43,18 @@ def blocks(spark, made, tmp_path):  # noqa: F811
 @pytest.mark.parametrize("method", ["ebls", "mlls", "bbse", "rlls"])
 def test_every_method_gives_numpys_answer(blocks, made, method):
     problem, _ = made
-    found, expected = rp.estimate(problem.source, blocks, method), rp.estimate(problem.source, problem.proba, method)
-    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-6)
-    np.testing.assert_allclose(found.interval(), expected.interval(), atol=1e-8)
+    result, expected = rp.estimate(problem.source, blocks, method), rp.estimate(problem.source, problem.proba, method)
+    np.testing.assert_allclose(result.prior, expected.prior, atol=1e-6)
+    np.testing.assert_allclose(result.interval(), expected.interval(), atol=1e-8)
 
 
 @pytest.mark.parametrize("method", ["fmapls", "mapls"])
 def test_methods_with_a_number_of_iterations_do_too(blocks, made, method):
     problem, _ = made
     options = {"n_iter": 4}
-    found = rp.estimate(problem.source, blocks, method, **options)
+    estimate = rp.estimate(problem.source, blocks, method, **options)
     np.testing.assert_allclose(
-        found.prior, rp.estimate(problem.source, problem.proba, method, **options).prior, atol=1e-6
+        estimate.prior, rp.estimate(problem.source, problem.proba, method, **options).prior, atol=1e-6
     )
 
 
@@ -66,10 +66,10 @@ def test_a_pipeline_does_not_care_how_the_rows_are_cut(spark, made, tmp_path, mo
     monkeypatch.setattr(module, "PIECE_NUMBERS", 5 * 40)  # cut files into pieces of 40 rows
     problem, pipe = made
     rows = SparkBlocks(spark, write_parts(tmp_path / "rows", problem.proba, parts, group=group))
-    found, expected = pipe.estimate(rows), pipe.estimate(problem.proba)
-    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-6)
-    np.testing.assert_allclose(found.interval(), expected.interval(), atol=1e-8)
-    assert found.checks == pytest.approx(expected.checks, abs=1e-9) or replace(found.checks) == expected.checks
+    result, expected = pipe.estimate(rows), pipe.estimate(problem.proba)
+    np.testing.assert_allclose(result.prior, expected.prior, atol=1e-6)
+    np.testing.assert_allclose(result.interval(), expected.interval(), atol=1e-8)
+    assert result.checks == pytest.approx(expected.checks, abs=1e-9) or replace(result.checks) == expected.checks
     assert str(rp.diagnose(pipe.source, pipe.rows(rows))) == str(rp.diagnose(pipe.source, pipe.rows(problem.proba)))
 
 
@@ -79,8 +79,8 @@ def test_columns_are_matched_by_name(spark, made, tmp_path):  # noqa: F811
     problem, pipe = made
     order = [3, 0, 4, 1, 2]
     folder = write_parts(tmp_path / "rows", problem.proba[:, order], 2, columns=[NAMES[j] for j in order])
-    found = pipe.estimate(SparkBlocks(spark, folder), check=False)
-    np.testing.assert_allclose(found.prior, pipe.estimate(problem.proba, check=False).prior, atol=1e-6)
+    estimate = pipe.estimate(SparkBlocks(spark, folder), check=False)
+    np.testing.assert_allclose(estimate.prior, pipe.estimate(problem.proba, check=False).prior, atol=1e-6)
     other = write_parts(tmp_path / "other", problem.proba, 2, columns=["ant", "bee", "cat", "dog", "fox"])
     with pytest.raises(rp.InputError, match="without eel and with fox besides"):
         pipe.estimate(SparkBlocks(spark, other))
@@ -95,10 +95,10 @@ def test_a_dataframe_and_a_saved_pipeline_do(spark, made, tmp_path):  # noqa: F8
         [(i, row.tolist()) for i, row in enumerate(problem.proba)], "id long, proba array<double>"
     )
     frame = frame.repartition(3, "id")
-    found = rp.load(tmp_path / "model.reprior").estimate(SparkBlocks(spark, frame))
+    estimate = rp.load(tmp_path / "model.reprior").estimate(SparkBlocks(spark, frame))
     expected = pipe.estimate(problem.proba)
-    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-6)
-    fixed = correct(found, frame)
+    np.testing.assert_allclose(estimate.prior, expected.prior, atol=1e-6)
+    fixed = correct(estimate, frame)
     assert (fixed.schema, fixed.rdd.getNumPartitions()) == (frame.schema, 3)
     before, after = (x.rdd.glom().map(lambda rows: [row.id for row in rows]).collect() for x in (frame, fixed))
     assert before == after
@@ -118,18 +118,18 @@ def test_class_columns_of_a_dataframe_keep_their_order_whatever_they_are_called(
     names, kinds = [ODD[j] for j in order], ["no.1", "größe", "even"]
     rows = [(*map(float, row[order]), i, float("nan"), i % 2) for i, row in enumerate(problem.proba)]
     frame = spark.createDataFrame(rows, [*names, *kinds])
-    found = pipe.estimate(SparkBlocks(spark, frame, classes=pipe.classes))
+    estimate = pipe.estimate(SparkBlocks(spark, frame, classes=pipe.classes))
     expected = pipe.estimate(problem.proba)
-    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-6)
-    shared, known = groups(pipe, spark, frame, by="even"), pipe.groups(np.arange(900) % 2, problem.proba)
-    np.testing.assert_allclose(shared.prior, known.prior, atol=1e-6)
+    np.testing.assert_allclose(estimate.prior, expected.prior, atol=1e-6)
+    shared, reference = groups(pipe, spark, frame, by="even"), pipe.groups(np.arange(900) % 2, problem.proba)
+    np.testing.assert_allclose(shared.prior, reference.prior, atol=1e-6)
     followed, streams = np.empty_like(problem.proba), [pipe.stream(), pipe.stream()]
     for i, row in enumerate(problem.proba):
         followed[i] = streams[i % 2].correct_one(row)
         streams[i % 2].learn_one(row)
-    each = [known[i % 2].correct(row[None])[0] for i, row in enumerate(problem.proba)]
+    each = [reference[i % 2].correct(row[None])[0] for i, row in enumerate(problem.proba)]
     for fixed, wanted in (
-        (correct(found, frame), expected.correct(problem.proba)),
+        (correct(estimate, frame), expected.correct(problem.proba)),
         (correct(shared, frame, by="even"), each),
         (follow(pipe, frame, key="even", order="no.1"), followed),
     ):
@@ -154,18 +154,18 @@ def test_labels_in_a_column_count_as_in_memory(spark, made, tmp_path, ask, refus
     expected = pipe.estimate(problem.proba, labels=truth)
     for data in (tmp_path / "rows", spark.read.parquet(str(tmp_path / "rows"))):
         rows = SparkBlocks(spark, data, label="truth")
-        found = pipe.estimate(rows, labels=rows.labels)
-        assert found.n_labels == 90
-        np.testing.assert_allclose(found.prior, expected.prior, atol=1e-6)
-        np.testing.assert_allclose(found.interval(), expected.interval(), atol=1e-8)
+        estimate = pipe.estimate(rows, labels=rows.labels)
+        assert estimate.n_labels == 90
+        np.testing.assert_allclose(estimate.prior, expected.prior, atol=1e-6)
+        np.testing.assert_allclose(estimate.interval(), expected.interval(), atol=1e-8)
     with pytest.raises(rp.InputError, match="must have the column 'shop'"):
         SparkBlocks(spark, tmp_path / "rows", label="shop")
     pipe.save(tmp_path / "model.reprior")
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "0")  # as spark-submit would: the session of the test goes on
     line = ("spark", "estimate", tmp_path / "rows", "--source", tmp_path / "model.reprior", "--labels", "truth")
-    told = ask(*line)
-    assert told["n_labels"] == 90
-    np.testing.assert_allclose(told["prior"], expected.prior, atol=1e-6)
+    answer = ask(*line)
+    assert answer["n_labels"] == 90
+    np.testing.assert_allclose(answer["prior"], expected.prior, atol=1e-6)
     assert "must be left out with --by" in refused(*line, "--by", "id")
     monkeypatch.setattr(module, "LABELLED", 100)
     assert "must be used with at most 100 rows on Spark; got 900" in refused(*line)
@@ -273,7 +273,7 @@ def test_empty_parts_and_what_spark_writes_beside_are_nothing(spark, made, tmp_p
 
 def test_a_worker_killed_in_a_pass_changes_nothing(blocks, made):
     problem, _ = made
-    seen: list[int] = []
+    observed: list[int] = []
 
     def slow(block):
         time.sleep(0.5)
@@ -281,25 +281,25 @@ def test_a_worker_killed_in_a_pass_changes_nothing(blocks, made):
 
     def kill():
         deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and not seen:
-            seen.extend(workers()[:1])
+        while time.monotonic() < deadline and not observed:
+            observed.extend(workers()[:1])
             time.sleep(0.05)
         time.sleep(0.4)
-        os.kill(seen[0], signal.SIGKILL)
+        os.kill(observed[0], signal.SIGKILL)
 
     ones(blocks)
     killer = threading.Thread(target=kill)
     killer.start()
     total = blocks.map_sum(slow)
     killer.join()
-    assert seen
-    wait_for(lambda: seen[0] not in workers())
+    assert observed
+    wait_for(lambda: observed[0] not in workers())
     np.testing.assert_allclose(total, problem.proba.sum(axis=0), rtol=1e-12)
 
 
 def workers():
     """Return the Python workers of Spark that this process has started, the daemon itself left out."""
-    parents, found = {}, []
+    parents, result = {}, []
     for path in glob.glob("/proc/[0-9]*/stat"):
         try:
             with open(path) as file:
@@ -314,8 +314,8 @@ def workers():
             parent = parents[parent][0]
             chain.add(parent)
         if daemon and os.getpid() in chain and parents.get(parents[pid][0], (0, False))[1]:
-            found.append(pid)
-    return found
+            result.append(pid)
+    return result
 
 
 def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, ask, call, refused):  # noqa: F811
@@ -340,9 +340,9 @@ def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, as
         bad = problem.proba[:6].copy()
         bad[4] = np.nan
         line = ("spark", "stream", write_parts(tmp_path / "bad", bad, 1), *there, "--key", "id", "-o", tmp_path / "s")
-        code, _, said = call(*line)
+        code, _, message = call(*line)
         sentence = "Error: follow: `proba` must contain only finite numbers; got nan, first at row 0 of the key 4 in"
-        assert (code, said[: len(sentence)], said.count("\n")) == (1, sentence, 1)
+        assert (code, message[: len(sentence)], message.count("\n")) == (1, sentence, 1)
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"]
 
@@ -414,10 +414,10 @@ def test_without_java_a_sentence_says_how_to_get_it(made, tmp_path):
 
 
 def test_doctor_knows_java_and_pyspark(ask):
-    found = ask("doctor")
-    assert found["spark"]["java"] >= 17
-    assert found["extras"]["spark"]
-    assert json.dumps(found["spark"]["workers' python"])
+    answer = ask("doctor")
+    assert answer["spark"]["java"] >= 17
+    assert answer["extras"]["spark"]
+    assert json.dumps(answer["spark"]["workers' python"])
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -435,16 +435,16 @@ def test_groups_are_those_of_numpy(spark, made, tmp_path, share):  # noqa: F811
         pq.write_table(table, tmp_path / "rows" / f"part-{i}.parquet", row_group_size=100)
     expected = pipe.groups(shops, problem.proba, share=share)
     frame = spark.read.parquet(str(tmp_path / "rows"))
-    found = groups(pipe, spark, tmp_path / "rows" if share else frame, by="shop", share=share)
-    assert found.keys == expected.keys
-    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-6)
-    np.testing.assert_allclose(found.shares, expected.shares, atol=1e-6)
-    np.testing.assert_allclose(found["shop-2"].interval(), expected["shop-2"].interval(), atol=1e-6)
-    assert str(found.population) == str(expected.population)
-    assert found.whole.acts.share == pytest.approx(expected.whole.acts.share, abs=1e-6)
+    by_group = groups(pipe, spark, tmp_path / "rows" if share else frame, by="shop", share=share)
+    assert by_group.keys == expected.keys
+    np.testing.assert_allclose(by_group.prior, expected.prior, atol=1e-6)
+    np.testing.assert_allclose(by_group.shares, expected.shares, atol=1e-6)
+    np.testing.assert_allclose(by_group["shop-2"].interval(), expected["shop-2"].interval(), atol=1e-6)
+    assert str(by_group.population) == str(expected.population)
+    assert by_group.whole.acts.share == pytest.approx(expected.whole.acts.share, abs=1e-6)
     if not share:
         return
-    fixed = sorted((row.shop, row.proba) for row in correct(found, frame, by="shop").collect())
+    fixed = sorted((row.shop, row.proba) for row in correct(by_group, frame, by="shop").collect())
     own = [(key, expected[key].correct(row[None])[0].tolist()) for key, row in zip(shops, problem.proba, strict=True)]
     for (shop, mine), (other, theirs) in zip(fixed, sorted(own), strict=True):
         assert shop == other

@@ -50,22 +50,22 @@ def write(folder, number, problem, keys, which):
 
 def check(rows, problem, pipe, keys, batches):
     """Check corrected rows against streams that learn the same batches here."""
-    found = {row.seq: row for row in rows}
-    assert len(rows) == len(found) == sum(map(len, batches))
+    results = {row.seq: row for row in rows}
+    assert len(rows) == len(results) == sum(map(len, batches))
     streams = {key: pipe.stream() for key in KEYS}
     for batch in batches:
         last = {}
         for i in sorted(batch):
-            stream, row = streams[keys[i]], found[i]
+            stream, row = streams[keys[i]], results[i]
             np.testing.assert_allclose(row.proba, stream.correct_one(problem.proba[i]), atol=1e-12)
             stream.learn_one(problem.proba[i])
             assert (row.reprior_n, row.shop, row.bill) == (stream.n, keys[i], None if i % 3 else 2**60 + i)
             last[keys[i]] = i
         for key, i in last.items():
-            np.testing.assert_allclose(found[i].reprior_prior, streams[key].prior, atol=1e-12)
-            assert found[i].acts_share == streams[key].acts.share
-        told = [i for i in batch if found[i].reprior_prior is not None]
-        assert sorted(told) == sorted(last.values())
+            np.testing.assert_allclose(results[i].reprior_prior, streams[key].prior, atol=1e-12)
+            assert results[i].acts_share == streams[key].acts.share
+        answer = [i for i in batch if results[i].reprior_prior is not None]
+        assert sorted(answer) == sorted(last.values())
 
 
 def followed(spark, pipe, tmp_path, **options):  # noqa: F811
@@ -163,8 +163,8 @@ def test_a_driver_killed_in_a_micro_batch_loses_and_repeats_no_row(made, tmp_pat
         if not ended:
             os.killpg(job.pid, signal.SIGKILL)  # driver, Java and workers, in the middle of a micro-batch
             done += 1
-        said = job.communicate()[1].decode()
-        assert not ended or "failed to connect back" in said, said
+        message = job.communicate()[1].decode()
+        assert not ended or "failed to connect back" in message, message
         assert begun("commits") < len(batches) - 1, "all batches were committed before the kills were done"
     assert run().returncode == 0
     import pyarrow.parquet as pq

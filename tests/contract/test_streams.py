@@ -203,12 +203,12 @@ def test_top_k_rows_are_the_dense_rows_they_stand_for(name: str, problem: Proble
 
 def test_late_labels_pull_towards_the_truth(name: str) -> None:
     problem = make_problem(n=600, seed=5, separation=0.6)
-    told, untold = start(name, problem), start(name, problem)
+    answer, untold = start(name, problem), start(name, problem)
     for p, y in zip(problem.proba, problem.y, strict=True):
-        told.learn_one(p)
-        told.observe(p, y)
+        answer.learn_one(p)
+        answer.observe(p, y)
         untold.learn_one(p)
-    error = [np.abs(stream.prior - problem.target_prior).sum() for stream in (told, untold)]
+    error = [np.abs(stream.prior - problem.target_prior).sum() for stream in (answer, untold)]
     assert error[0] < error[1]
 
 

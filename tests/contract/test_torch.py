@@ -34,9 +34,9 @@ def test_the_same_answer_as_on_arrays(proba, dtype):
 def test_gradients_flow_through_the_correction_and_not_through_the_estimate(proba):
     logits = proba.log().requires_grad_()
     outputs = logits.softmax(dim=1)
-    found = rt.estimate(COUNTS, outputs, "mlls")
+    estimate = rt.estimate(COUNTS, outputs, "mlls")
     torch.nn.functional.nll_loss(
-        rt.correct(outputs, found.weights).log(), torch.zeros(200, dtype=torch.long)
+        rt.correct(outputs, estimate.weights).log(), torch.zeros(200, dtype=torch.long)
     ).backward()
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()

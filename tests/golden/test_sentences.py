@@ -26,7 +26,7 @@ def sentences(path: Path) -> list[str]:
     """Return texts of at least three words in a module that users may read; docstrings only of commands."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped: set[int] = set()
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[0] if node.body else None
@@ -36,8 +36,8 @@ def sentences(path: Path) -> list[str]:
             skipped |= {id(part) for part in ast.walk(node) if part is not node}
     for node in ast.walk(tree):
         if id(node) not in skipped and (text := shown(node)) and len(re.findall(r"[A-Za-z]{2,}", text)) >= 3:
-            found.setdefault(text, node.lineno)
-    return sorted(found, key=lambda text: found[text])
+            result.setdefault(text, node.lineno)
+    return sorted(result, key=lambda text: result[text])
 
 
 def is_command(node: ast.AST) -> bool:

@@ -18,9 +18,9 @@ def test_sums_and_likelihood(k: int, n: int) -> None:
     sums = {loops: np.zeros((2, reference.width(k))) for loops in (native, reference)}
     values = [loops.e_step(rows, reference.padded(w)[0], sums[loops], 1) for loops in sums]
     resp = rows * w / (rows * w).sum(axis=1, keepdims=True)
-    for found in sums.values():
-        np.testing.assert_allclose(w * found[0, :k], resp.sum(axis=0), rtol=1e-12)
-        np.testing.assert_allclose(w**2 * found[1, :k], (resp**2).sum(axis=0), rtol=1e-12)
+    for result in sums.values():
+        np.testing.assert_allclose(w * result[0, :k], resp.sum(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(w**2 * result[1, :k], (resp**2).sum(axis=0), rtol=1e-12)
     np.testing.assert_allclose(values, np.log(rows @ w).sum(), rtol=1e-11, atol=1e-11)
 
 
@@ -30,10 +30,10 @@ def test_float32_rows_are_widened_exactly(k: int, n: int) -> None:
     rng = np.random.default_rng(k * n)
     rows, w = rng.dirichlet(np.full(k, 0.5), n).astype(np.float32), reference.padded(rng.random(k) + 0.1)[0]
     for loops in (native, reference):
-        found, sums = [], [np.zeros((2, len(w))) for _ in range(2)]
+        result, sums = [], [np.zeros((2, len(w))) for _ in range(2)]
         for array, out in zip((rows, rows.astype(np.float64)), sums, strict=True):
-            found.append(loops.e_step(array, w, out, 1))
-        assert found[0] == found[1]
+            result.append(loops.e_step(array, w, out, 1))
+        assert result[0] == result[1]
         np.testing.assert_array_equal(sums[0][:, :k], sums[1][:, :k])
 
 

@@ -165,12 +165,12 @@ def test_correct(k: int, dtype: type) -> None:
     _, rows = draw(k, 40)
     rows = rows.astype(dtype)
     ours, theirs = np.empty_like(rows), np.empty_like(rows)
-    known = reference.padded(np.linspace(0.1, 3, k))
-    assert native.correct(known, k, rows, ours, 2) == reference.DONE
-    assert reference.correct(known, k, rows, theirs, 2) == reference.DONE
+    truth = reference.padded(np.linspace(0.1, 3, k))
+    assert native.correct(truth, k, rows, ours, 2) == reference.DONE
+    assert reference.correct(truth, k, rows, theirs, 2) == reference.DONE
     np.testing.assert_allclose(ours, theirs, rtol=1e-14 if dtype == np.float64 else 1e-6)
     one = np.empty(k, dtype)
-    assert native.correct(known, k, rows[-1], one, 1) == reference.DONE
+    assert native.correct(truth, k, rows[-1], one, 1) == reference.DONE
     np.testing.assert_array_equal(one, ours[-1])
 
 
@@ -181,15 +181,15 @@ def test_calibrate(k: int, dtype: type, floor: float) -> None:
     rows = draw(k, 40)[1].astype(dtype) if floor else (100 * draw(k, 40)[1] - 30).astype(dtype)
     rows[3] = np.eye(k)[1]
     ours, theirs, one = np.empty((40, k)), np.empty((40, k)), np.empty((1, k))
-    known = np.concatenate([reference.padded(np.linspace(0.5, 2, k)), reference.padded(np.linspace(-3, 3, k))[:1]])
-    assert native.calibrate(known, k, rows, ours, floor) == reference.DONE
-    assert reference.calibrate(known, k, rows, theirs, floor) == reference.DONE
+    truth = np.concatenate([reference.padded(np.linspace(0.5, 2, k)), reference.padded(np.linspace(-3, 3, k))[:1]])
+    assert native.calibrate(truth, k, rows, ours, floor) == reference.DONE
+    assert reference.calibrate(truth, k, rows, theirs, floor) == reference.DONE
     np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-299)
     for row in (0, 39):  # whatever other rows there are
-        assert native.calibrate(known, k, rows[row : row + 1], one, floor) == reference.DONE
+        assert native.calibrate(truth, k, rows[row : row + 1], one, floor) == reference.DONE
         np.testing.assert_array_equal(one[0], ours[row])
-    assert native.calibrate(known, k, rows[:, ::-1], ours, floor) == reference.REFUSED
-    assert native.calibrate(known, k, rows, ours[1:], floor) == reference.REFUSED
+    assert native.calibrate(truth, k, rows[:, ::-1], ours, floor) == reference.REFUSED
+    assert native.calibrate(truth, k, rows, ours[1:], floor) == reference.REFUSED
 
 
 @pytest.mark.parametrize("k", [2, 7, 8, 100])
@@ -229,10 +229,10 @@ def test_what_is_no_plain_array_of_the_right_shape_is_refused() -> None:
 
 def test_the_stub_tells_the_truth() -> None:
     stub = ast.parse(Path(_kernels.__file__).with_name("native.pyi").read_text())
-    said = {f.name: len(f.args.posonlyargs) for f in stub.body if isinstance(f, ast.FunctionDef)}
+    message = {f.name: len(f.args.posonlyargs) for f in stub.body if isinstance(f, ast.FunctionDef)}
     built = {name for name in dir(native) if not name.startswith("_")}
-    assert set(said) == built
-    for name, count in said.items():
+    assert set(message) == built
+    for name, count in message.items():
         assert len(inspect.signature(getattr(reference, name)).parameters) == count
         with pytest.raises(TypeError, match=f"takes {count} argument"):
             getattr(native, name)(*range(count + 1))
@@ -246,14 +246,14 @@ def test_the_environment_can_turn_it_off() -> None:
         "    stream = rp.Stream(name, np.ones(5)); stream.learn_many(rows); stream.learn_one(rows[0])\n"
         "    print(kernels.NATIVE, kernels.SENTENCE.split()[0], *stream.prior)"
     )
-    said = {}
+    predicted = {}
     for value in ("0", "1"):
         run = [sys.executable, "-c", program]
         out = subprocess.run(
             run, env=os.environ | {"REPRIOR_NATIVE": value}, capture_output=True, text=True, check=True
         )
-        said[value] = [line.split() for line in out.stdout.splitlines()]
-    for off, on in zip(said["0"], said["1"], strict=True):
+        predicted[value] = [line.split() for line in out.stdout.splitlines()]
+    for off, on in zip(predicted["0"], predicted["1"], strict=True):
         assert off[:2] == ["False", "reference"]
         assert on[:2] == ["True", "native"]
         np.testing.assert_allclose(np.array(off[2:], float), np.array(on[2:], float), rtol=1e-12)

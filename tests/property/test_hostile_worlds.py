@@ -52,12 +52,12 @@ def labels_of(classes, rng):
     return labels, np.exp(rng.normal(size=len(classes)) * rng.choice([1, 20])) if rng.random() < 0.5 else None
 
 
-def assert_sound(found, level=0.9):
+def assert_sound(result, level=0.9):
     """Assert that shares and prior are distributions and inside their intervals."""
     for of in ("shares", "prior"):
-        value = getattr(found, of)
+        value = getattr(result, of)
         np.testing.assert_allclose(value.sum(axis=-1), 1, atol=1e-6)
-        lower, upper = found.interval(level, of=of)
+        lower, upper = result.interval(level, of=of)
         inside = (lower >= 0) & (upper <= 1) & (lower <= value + 1e-9) & (value <= upper + 1e-9)
         assert inside.all(), of
 
@@ -76,11 +76,11 @@ def test_estimates_and_prediction_sets(seed):
     heldout, y, counts, proba, classes, rng = hostile_world(seed)
     labels, weights = labels_of(classes, rng)
     pipe = rp.pipeline(heldout, y, counts=counts)
-    found = pipe.estimate(proba, labels, label_weights=weights)
-    assert_sound(found)
-    assert (np.isfinite(found.weights) & (found.weights >= 0)).all()
-    np.testing.assert_allclose(found.correct(proba).sum(axis=1), 1, atol=1e-5)
-    assert found.prediction_sets(proba).shape == proba.shape
+    estimate = pipe.estimate(proba, labels, label_weights=weights)
+    assert_sound(estimate)
+    assert (np.isfinite(estimate.weights) & (estimate.weights >= 0)).all()
+    np.testing.assert_allclose(estimate.correct(proba).sum(axis=1), 1, atol=1e-5)
+    assert estimate.prediction_sets(proba).shape == proba.shape
     assert str(pipe.diagnose(proba, labels))
 
 

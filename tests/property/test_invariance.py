@@ -45,9 +45,9 @@ def worlds(draw):
 
 def numbers(source, proba):
     """Return all that is invariant: shares, prior, corrected probabilities, ends of intervals."""
-    found = rp.ebls(source, proba)
-    ends = [*found.interval(0.95), *found.interval(0.95, of="prior")]
-    return np.stack([found.shares, found.prior]), np.stack(ends), found
+    estimate = rp.ebls(source, proba)
+    ends = [*estimate.interval(0.95), *estimate.interval(0.95, of="prior")]
+    return np.stack([estimate.shares, estimate.prior]), np.stack(ends), estimate
 
 
 def same(one, other, n):
@@ -122,7 +122,7 @@ def test_a_class_that_never_occurs_changes_next_to_nothing(world):
 @settings(max_examples=30, deadline=None)
 def test_the_estimate_is_inside_its_interval(of, world):
     heldout, y, proba = world
-    found = rp.ebls(rp.summarize(heldout, y), proba)
-    lower, upper = found.interval(0.9, of=of)
-    estimate = getattr(found, of)
+    result = rp.ebls(rp.summarize(heldout, y), proba)
+    lower, upper = result.interval(0.9, of=of)
+    estimate = getattr(result, of)
     assert ((lower <= estimate) & (estimate <= upper) & (lower >= 0) & (upper <= 1)).all()

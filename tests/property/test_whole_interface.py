@@ -84,16 +84,16 @@ def test_single_precision(seed):
 
 @pytest.mark.skipif(not NATIVE, reason="needs both kernels")
 def test_the_compiled_kernel_and_numpy(tmp_path):
-    code, found = Path(__file__).parents[1] / "answers.py", {}
+    code, result = Path(__file__).parents[1] / "answers.py", {}
     for kernel in ("1", "0"):
         path = tmp_path / f"{kernel}.npz"
         env = {**os.environ, "REPRIOR_NATIVE": kernel}
         subprocess.run([sys.executable, str(code), "6", str(path)], env=env, check=True, timeout=300)
         with np.load(path) as stored:
-            found[kernel] = {name: stored[name] for name in stored.files}
+            result[kernel] = {name: stored[name] for name in stored.files}
     for seed in range(6):
         one, other = ({name.partition(" ")[2]: value for name, value in all_of.items() if name.startswith(f"{seed} ")}
-                      for all_of in found.values())  # fmt: skip
+                      for all_of in result.values())  # fmt: skip
         alike(one, other, n=20)
 
 
@@ -117,12 +117,12 @@ def test_every_sample_twice(seed):
     assert row_distance(two["correct"][::2], one["correct"]) < 0.25
 
 
-def beside(found, but=1):
+def beside(result, but=1):
     """Return the answers without the last class, or with the last two classes summed (`but=2`)."""
     def merged(value):
         return value[..., :-1] if but == 1 else np.append(value[..., :-2], value[..., -2:].sum(-1, keepdims=True), -1)
 
-    return {name: merged(value) for name, value in found.items() if name not in NOT_BY_CLASS}
+    return {name: merged(value) for name, value in result.items() if name not in NOT_BY_CLASS}
 
 
 # A class more counts in "equal shares of all classes", which few samples of a blurred classifier cannot rule out.

@@ -25,9 +25,9 @@ def test_sanitizers_find_nothing() -> None:
 
 @pytest.mark.parametrize(("change", "times"), [(forge.forged, 10_000), (forge.damaged, 100_000)])
 def test_no_state_is_accepted_that_is_none(change, times: int) -> None:
-    told, most = forge.trial(change, times, seed=2)
-    assert told["refused"] > 0.7 * times
-    assert change is forge.forged or not told["accepted and valid"]
+    answer, most = forge.trial(change, times, seed=2)
+    assert answer["refused"] > 0.7 * times
+    assert change is forge.forged or not answer["accepted and valid"]
     assert most <= 2
 
 
@@ -37,6 +37,6 @@ def test_a_long_run_stays_a_prior(label: str, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(TESTS.parent / "benchmarks"))
     import operations
 
-    found = operations.long_run(label, {}, 4_000_000)
-    assert abs(found["sum"]) < 1e-9
-    assert found["error"] is None or found["error"] < 0.05
+    result = operations.long_run(label, {}, 4_000_000)
+    assert abs(result["sum"]) < 1e-9
+    assert result["error"] is None or result["error"] < 0.05

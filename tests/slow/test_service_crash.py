@@ -8,6 +8,6 @@ from service_crash import crash_run
 
 @pytest.mark.slow
 def test_fifty_kills_lose_nothing(tmp_path):
-    found = crash_run(tmp_path, kills=50, seconds=0.8)
-    assert found["posts"] > 500
-    assert found["repeated"] > 0  # some answers were lost on the way, and their posts were not counted again
+    result = crash_run(tmp_path, kills=50, seconds=0.8)
+    assert result["posts"] > 500
+    assert result["repeated"] > 0  # some answers were lost on the way, and their posts were not counted again

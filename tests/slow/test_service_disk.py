@@ -46,17 +46,17 @@ def test_a_full_disk(small_disk):
     blocks = []
     with Process(small_disk / "s.db") as server, Client(server.url, patience=0.5) as client:
         client.put("s", np.ones(K))
-        said = fill(server.url, client, blocks)
-        assert "not stored yet" in said or "No samples are taken" in said, said
-        assert "disk is full" in said or "cannot be written" in said, said
+        message = fill(server.url, client, blocks)
+        assert "not stored yet" in message or "No samples are taken" in message, message
+        assert "disk is full" in message or "cannot be written" in message, message
         assert httpx.get(f"{server.url}/healthz").status_code == 503
         assert httpx.get(f"{server.url}/streams/s").status_code == 200  # readers are answered
         (small_disk / "filler").unlink()
         client.patience = 60
         client.seqs["s"] -= 1  # the last one again, under its number
-        told = client.send("s", blocks[-1])
-        assert told.n == 5 * len(blocks)
-        np.testing.assert_array_equal(told.prior, replay(np.ones(K), blocks).prior)
+        answer = client.send("s", blocks[-1])
+        assert answer.n == 5 * len(blocks)
+        np.testing.assert_array_equal(answer.prior, replay(np.ones(K), blocks).prior)
         assert httpx.get(f"{server.url}/healthz").json()["ok"]
     assert check(server.db).problems == []
 
@@ -66,8 +66,8 @@ def test_a_file_that_may_not_grow(tmp_path):
     blocks = []
     with Process(tmp_path / "s.db", limit="ulimit -f 700") as server, Client(server.url, patience=0.5) as client:
         client.put("s", np.ones(K))
-        said = fill(server.url, client, blocks)
-        assert "not stored yet" in said or "No samples are taken" in said, said
+        message = fill(server.url, client, blocks)
+        assert "not stored yet" in message or "No samples are taken" in message, message
         assert httpx.get(f"{server.url}/streams/s").status_code == 200
         server.kill()
     acknowledged = len(blocks) - 1
@@ -76,9 +76,9 @@ def test_a_file_that_may_not_grow(tmp_path):
         server,
         Client(server.url, name=client.name) as again,
     ):  # what was answered is there, what was not is sent again
-        found = again.get("s")
-        assert found["n"] in (5 * acknowledged, 5 * acknowledged + 5)
+        answer = again.get("s")
+        assert answer["n"] in (5 * acknowledged, 5 * acknowledged + 5)
         again.seqs["s"] = acknowledged
-        told = again.send("s", blocks[-1])
-        np.testing.assert_array_equal(told.prior, replay(np.ones(K), blocks).prior)
+        response = again.send("s", blocks[-1])
+        np.testing.assert_array_equal(response.prior, replay(np.ones(K), blocks).prior)
     assert check(server.db).problems == []

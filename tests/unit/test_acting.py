@@ -34,14 +34,14 @@ def draw(rng, means, prior, n, *, unknown=0.0, blur=1.0):
 
 def shares(means, change, *, n=1000, shifted=False, dtype=np.float64):
     """Return what share of the correction is applied in each of some trials, `change` (rng, prior) → samples."""
-    found = []
+    results = []
     for seed in range(TRIALS):
         rng = np.random.default_rng(seed)
         heldout, y = draw(rng, means, SOURCE, 1000)
         prior = rng.dirichlet(np.ones(K)) if shifted else SOURCE
         proba = change(rng, prior, n)
-        found.append(rp.pipeline(heldout.astype(dtype), y).estimate(proba.astype(dtype)).acts.share)
-    return np.array(found)
+        results.append(rp.pipeline(heldout.astype(dtype), y).estimate(proba.astype(dtype)).acts.share)
+    return np.array(results)
 
 
 CHANGES = {
@@ -60,8 +60,8 @@ def test_what_is_not_label_shift_is_left_alone(name):
 @pytest.mark.parametrize("means", [APART, IN_LINE, CLOSE], ids=["strong", "in line", "weak"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_label_shift_is_corrected(means, dtype):
-    found = shares(means, lambda rng, prior, n: draw(rng, means, prior, n)[0], shifted=True, dtype=dtype)
-    assert np.mean(found >= 0.8) >= 0.9
+    result = shares(means, lambda rng, prior, n: draw(rng, means, prior, n)[0], shifted=True, dtype=dtype)
+    assert np.mean(result >= 0.8) >= 0.9
     same = shares(means, lambda rng, prior, n: draw(rng, means, prior, n)[0], dtype=dtype)
     assert np.mean(same >= 0.8) >= 0.95
 
@@ -295,13 +295,13 @@ def test_a_stream_tests_often_at_first_and_counts_its_tests(world):
     pipe, (rows, _), _ = world
     rows = np.concatenate([rows] * 6)
     stops = [25, *range(100, 2001, 100), *range(2400, 6001, 400)]
-    stream, found = pipe.stream(), []
+    stream, result = pipe.stream(), []
     for row in rows:
         before = stream.method.view(stream.state.values, "tests")[2]
         stream.learn_one(row)
         if stream.method.view(stream.state.values, "tests")[2] > before:
-            found.append(stream.n)
-    assert found == stops
+            result.append(stream.n)
+    assert result == stops
     windows = [25, *range(100, 2001, 100)]
     assert [window_end_after(n - 1, 100) for n in windows] == windows
     assert [window_end_after(n, 100) for n in windows[:-1]] == windows[1:]
@@ -324,10 +324,10 @@ def test_biases_are_found_by_labels_and_zero_without_reason():
     assert right.none > 0.5
     bias = np.array([1.0, 0.0, 0.0, -1.0])
     wrong = fit_biases(labelled_rows(rp.correct(proba, np.exp(-bias)), y), np.zeros(K), settings)
-    found = wrong.mean - wrong.mean.mean()
-    np.testing.assert_allclose(found, bias, atol=0.35)
+    result = wrong.mean - wrong.mean.mean()
+    np.testing.assert_allclose(result, bias, atol=0.35)
     assert wrong.none < 1e-6
-    assert (np.abs(found - bias) < 4 * np.sqrt(np.diag(wrong.covariance))).all()
+    assert (np.abs(result - bias) < 4 * np.sqrt(np.diag(wrong.covariance))).all()
 
 
 def test_labels_choose_between_calibrated_and_corrected_probabilities():

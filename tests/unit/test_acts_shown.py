@@ -69,13 +69,13 @@ def test_the_fall_and_the_return_are_events_at_tests(world, monkeypatch):
     shares = {25: 0.4, 100: 0.6, 200: 0.8, 300: 0.55, 400: 0.1}  # labels may have raised those at 100 and 200
     monkeypatch.setattr(OnlineEbls, "acts", lambda self, state: Acts(shares.get(int(state[0]), 0.0), "So.", -1.0))
     stream = pipe.stream()
-    found, acting = [], True
+    result, acting = [], True
     for row in moved[:500]:
         before = stream.n
         with without_warning():
             stream.learn_one(row)
         event = acts_event(stream, before, acting)
         if event is not None:
-            found.append(event)
+            result.append(event)
             acting = event.kind != STOPPED
-    assert found == [(STOPPED, 25, 0.4, "So."), (RESUMED, 200, 0.8, "So."), (STOPPED, 400, 0.1, "So.")]
+    assert result == [(STOPPED, 25, 0.4, "So."), (RESUMED, 200, 0.8, "So."), (STOPPED, 400, 0.1, "So.")]

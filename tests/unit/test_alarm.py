@@ -84,12 +84,12 @@ def test_the_verdict_does_not_depend_on_how_the_rows_come():
     expected = whole.watch(stream, rows)
     at = 0
     for size in (1, 7, RENEW, 100, 3, 373):
-        found = pieces.watch(other, rows[at : at + size])
+        verdict = pieces.watch(other, rows[at : at + size])
         at += size
     assert at == 500
-    assert found.n == expected.n
-    assert found.evidence == pytest.approx(expected.evidence, abs=1e-9)
-    assert (found.raised_at, found.since) == (expected.raised_at, expected.since)
+    assert verdict.n == expected.n
+    assert verdict.evidence == pytest.approx(expected.evidence, abs=1e-9)
+    assert (verdict.raised_at, verdict.since) == (expected.raised_at, expected.since)
     np.testing.assert_array_equal(stream.prior, other.prior)
 
 
@@ -129,8 +129,8 @@ def test_it_says_what_it_can_and_cannot_see():
     rng = np.random.default_rng(5)
     small, large = Alarm(source(rng, 200)), Alarm(source(rng, 20_000))
     assert small.delay(HALVED) == np.inf  # as a test of 200 rows must be
-    seen = large.delay(HALVED)
-    assert 20 < seen < 400
+    observed = large.delay(HALVED)
+    assert 20 < observed < 400
     assert large.delay(PRIOR) == np.inf
     for (fall, rise), share in ((large.smallest(), 1.0), (small.smallest(), 1.0)):
         assert (fall < share).all()
@@ -142,7 +142,7 @@ def test_it_says_what_it_can_and_cannot_see():
         rng = np.random.default_rng(seed)
         verdict = watched(Alarm(large.source), outputs(1500, HALVED, rng)[0])
         delays.append(verdict.raised_at or np.inf)
-    assert np.median(delays) < 3 * seen
+    assert np.median(delays) < 3 * observed
 
 
 def test_it_goes_on_from_its_bytes():
@@ -242,8 +242,8 @@ def test_times_and_names_are_told_where_they_are_known():
         pieces.watch(stream, rows[first : first + 37], times[first : first + 37])
         pieces = Alarm.from_bytes(pieces.to_bytes())
     assert replace(pieces.verdict, evidence=0.0) == replace(verdict, evidence=0.0)
-    said = silent.watch(Stream("online-ebls", src), rows)
-    assert (said.since, said.since_time, said.raised_time) == (verdict.since, None, None)
+    message = silent.watch(Stream("online-ebls", src), rows)
+    assert (message.since, message.since_time, message.raised_time) == (verdict.since, None, None)
     for bad, sentence in (
         (times[:-1], r"have shape \(1500,\)"), (times[::-1], "never decrease"), (times * np.nan, "be finite"),
         (times.astype("datetime64[s]"), "be numbers.*Pass seconds"),
@@ -260,7 +260,7 @@ def test_each_key_has_its_own_alarm(tmp_path):
     mixed = np.stack([rows["well"], rows[7]], axis=1).reshape(-1, K)
     alarms, table = AlarmTable(src), StreamTable("online-ebls", src, share=False)
     for first in range(0, 1200, 111):
-        found = alarms.watch(table, keys[first : first + 111], mixed[first : first + 111])
+        verdict = alarms.watch(table, keys[first : first + 111], mixed[first : first + 111])
         alarms.save(tmp_path / "alarms", b"key")
         alarms = rp.load(tmp_path / "alarms", b"key")
     for key, own in rows.items():
@@ -270,8 +270,8 @@ def test_each_key_has_its_own_alarm(tmp_path):
         assert alarms[key].raised_at == one.verdict.raised_at
         assert alarms[key].evidence == pytest.approx(one.verdict.evidence, rel=1e-9)
         np.testing.assert_array_equal(table[key].prior, stream.prior)
-    assert found[7]
-    assert not found["well"]
+    assert verdict[7]
+    assert not verdict["well"]
     assert (len(alarms), "well" in alarms, set(alarms)) == (2, True, set(rows))
     alarms.reset(7)
     with pytest.raises(KeyError):

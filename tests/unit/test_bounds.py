@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import make_problem
+from worlds import make_problem, two_gaussians
 
 import reprior as rp
 from reprior import bounds
@@ -37,9 +37,9 @@ def test_batch_bound_does_not_depend_on_the_last_class_as_appendix_b_would():
 
 
 def test_online_bound_is_the_inverse_of_the_printed_matrix():
-    prior, seen, alpha = np.array([0.5, 0.3, 0.2]), np.array([0.45, 0.35, 0.2]), np.array([10.0, 6.0, 4.0])
-    bound = bounds.cramer_rao_online(prior, seen, alpha=alpha, gamma=0.7, label=1)
-    expected = printed_bound(prior, alpha - 1 + 0.3 * np.array([0, 1, 0]) + 0.7 * seen)
+    prior, observed, alpha = np.array([0.5, 0.3, 0.2]), np.array([0.45, 0.35, 0.2]), np.array([10.0, 6.0, 4.0])
+    bound = bounds.cramer_rao_online(prior, observed, alpha=alpha, gamma=0.7, label=1)
+    expected = printed_bound(prior, alpha - 1 + 0.3 * np.array([0, 1, 0]) + 0.7 * observed)
     np.testing.assert_allclose(bound.to_array()[:-1, :-1], expected, rtol=1e-10)
 
 
@@ -68,8 +68,8 @@ def test_information_is_the_sum_over_rows_whatever_the_blocks(monkeypatch):
     g = problem.proba / problem.source_prior / (problem.proba @ weights)[:, None]
     for size in (1 << 12, 1 << 19):
         monkeypatch.setattr("reprior.rows.blocks.BLOCK_BYTES", size)
-        found = information(ArrayBlocks(problem.proba), problem.target_prior, problem.source_prior)
-        np.testing.assert_allclose(found, g.T @ g, rtol=1e-10)
+        result = information(ArrayBlocks(problem.proba), problem.target_prior, problem.source_prior)
+        np.testing.assert_allclose(result, g.T @ g, rtol=1e-10)
 
 
 @pytest.mark.parametrize("of", ["shares", "prior"])
@@ -77,8 +77,8 @@ def test_every_method_has_the_interval_of_the_default_extended_to_its_own_estima
     problem = make_problem(k=5, n=4000)
     default = rp.ebls(problem.source, problem.proba)
     for method in (rp.mlls, rp.mapls, rp.bbse):
-        found = method(problem.source, problem.proba)
-        own, ends, usual = getattr(found, of), found.interval(of=of), default.interval(of=of)
+        result = method(problem.source, problem.proba)
+        own, ends, usual = getattr(result, of), result.interval(of=of), default.interval(of=of)
         inside = (own >= usual.lower) & (own <= usual.upper)
         assert inside.any()
         for end, expected in zip(ends, usual, strict=True):
@@ -91,7 +91,7 @@ def test_the_split_of_classes_that_cannot_be_told_apart_is_uncertain():
     twins = np.column_stack([problem.proba[:, :2], problem.proba[:, 2] * 0.25, problem.proba[:, 2] * 0.75])
     prior = np.append(problem.source_prior[:2], problem.source_prior[2] * np.array([0.25, 0.75]))
     split, whole = rp.mlls(prior, twins), rp.mlls(problem.source_prior, problem.proba)
-    widths, merged = (np.subtract(*found.interval()[::-1]) / found.shares for found in (split, whole))
+    widths, merged = (np.subtract(*result.interval()[::-1]) / result.shares for result in (split, whole))
     assert (widths[2:] > merged[2]).all()
 
 
@@ -219,10 +219,9 @@ def test_a_streams_interval_includes_the_noise_of_few_held_out_samples():
 def test_few_held_out_rows_do_not_make_an_interval_too_sure():
     rng, hits = np.random.default_rng(0), {"batch": [], "stream": []}
 
-    def draw(share, n):  # two Gaussians, and their exact posteriors under equal shares
+    def draw(share, n):
         y = (rng.random(n) < share).astype(int)
-        odds = np.exp(1.5 * (1.5 * y + rng.normal(size=n)) - 0.5 * 1.5**2)
-        return np.column_stack([1 / (1 + odds), odds / (1 + odds)]), y
+        return two_gaussians(rng, y, 1.5), y
 
     for _ in range(60):
         default, share = rp.pipeline(*draw(0.5, 200)), rng.uniform(0.1, 0.9)

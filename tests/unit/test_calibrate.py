@@ -261,8 +261,8 @@ def test_a_calibrator_can_be_undone():
     rng = np.random.default_rng(0)
     rows = rng.dirichlet(np.ones(5), 50)
     for scale in ([0.3, 2.0, 1.0, 0.5, 1.5], [0.7] * 5):
-        found = calibrate.Calibrator("vector", np.array(scale), rng.normal(size=5), 1e-12, 50, None)
-        np.testing.assert_allclose(found.undone(found(rows)), rows, atol=1e-9)
+        result = calibrate.Calibrator("vector", np.array(scale), rng.normal(size=5), 1e-12, 50, None)
+        np.testing.assert_allclose(result.undone(result(rows)), rows, atol=1e-9)
 
 
 def fits(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:

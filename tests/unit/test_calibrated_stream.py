@@ -49,19 +49,19 @@ def test_raw_outputs_in_are_calibrated_ones_learned(name: str, kind) -> None:
     raw = raw.astype(kind)
     stream = rp.Stream(name, problem.source, calibrator=cal)
     plain, one = rp.Stream(name, problem.source), rp.Stream(name, problem.source, calibrator=cal)
-    seen = cal(raw.astype(np.float64))
+    observed = cal(raw.astype(np.float64))
     stream.learn_many(raw)
-    plain.learn_many(seen)
+    plain.learn_many(observed)
     for p in raw:
         one.learn_one(p)
     for other in (stream, one):
         other.observe(raw[3], 2)
-    plain.observe(seen[3], 2)
+    plain.observe(observed[3], 2)
     assert one.state.values.tobytes() == stream.state.values.tobytes() == plain.state.values.tobytes()
-    np.testing.assert_allclose(stream.correct_one(raw[7]), plain.correct_one(seen[7]), rtol=1e-12)
-    np.testing.assert_allclose(stream.correct_many(raw), plain.correct_many(seen), rtol=1e-6)
+    np.testing.assert_allclose(stream.correct_one(raw[7]), plain.correct_one(observed[7]), rtol=1e-12)
+    np.testing.assert_allclose(stream.correct_many(raw), plain.correct_many(observed), rtol=1e-6)
     assert stream.correct_many(raw).dtype == kind
-    np.testing.assert_array_equal(stream.calibrated(raw), seen)
+    np.testing.assert_array_equal(stream.calibrated(raw), observed)
     pure = step(rp.Stream(name, problem.source, calibrator=cal).state, raw.astype(np.float64))
     assert pure.values.tobytes() == rp.Stream.of(pure).state.values.tobytes()
     for again in (rp.Stream.from_bytes(stream.to_bytes()), copy.copy(stream), copy.deepcopy(stream)):
@@ -83,15 +83,15 @@ def test_any_cut_gives_the_same_state(cuts: list[int]) -> None:
 
 def test_tables_and_alarms_take_raw_outputs_too() -> None:
     problem, raw, cal = raw_problem(n=400)
-    seen = cal(raw)
+    observed = cal(raw)
     keys = ["a", "b"] * 200
     table, plain = (rp.StreamTable("online-ebls", problem.source, calibrator=own) for own in (cal, None))
     table.learn(keys, raw)
-    plain.learn(keys, seen)
+    plain.learn(keys, observed)
     table.observe("a", raw[3], 2)
-    plain.observe("a", seen[3], 2)
+    plain.observe("a", observed[3], 2)
     np.testing.assert_array_equal(table["a"].state.values, plain["a"].state.values)
-    np.testing.assert_array_equal(table.correct(keys, raw), plain.correct(keys, seen))
+    np.testing.assert_array_equal(table.correct(keys, raw), plain.correct(keys, observed))
     back = rp.StreamTable.from_bytes(table.to_bytes())
     assert back.to_bytes() == table.to_bytes()
     np.testing.assert_allclose(back["a"].correct_many(raw), back.correct(["a"] * 400, raw), rtol=1e-12)
@@ -101,7 +101,7 @@ def test_tables_and_alarms_take_raw_outputs_too() -> None:
     one, other = rp.Alarm(problem.source), rp.Alarm(problem.source)
     for first in range(0, 400, 90):
         part = slice(first, first + 90)
-        assert one.watch(raws, raw[part]) == other.watch(calibrated, seen[part])
+        assert one.watch(raws, raw[part]) == other.watch(calibrated, observed[part])
     assert raws.state.values.tobytes() == calibrated.state.values.tobytes()
 
 

@@ -40,9 +40,9 @@ def test_sets_cover_as_promised_where_plain_ones_do_not():
     for seed in range(30):
         held, held_y, rows, y = drawn(seed, 500)
         pipe = rp.pipeline(held, held_y)
-        found = pipe.estimate(rows, check=False)
-        ours.append(coverage(found.prediction_sets(rows), y))
-        by_class.append(coverage(found.prediction_sets(rows, by_class=True), y))
+        estimate = pipe.estimate(rows, check=False)
+        ours.append(coverage(estimate.prediction_sets(rows), y))
+        by_class.append(coverage(estimate.prediction_sets(rows, by_class=True), y))
         own = np.sort(held[np.arange(len(held_y)), held_y])
         plain.append(coverage(rows >= own[int(0.1 * (len(own) + 1)) - 1], y))
     assert np.mean(plain) < 0.8
@@ -55,8 +55,8 @@ def test_every_class_is_covered_by_itself_if_asked(level):
     inside = np.zeros((2, K))
     for seed in range(20):
         held, held_y, rows, y = drawn(seed, 800)
-        found = rp.ebls(rp.summarize(held, held_y), rows)
-        sets = found.prediction_sets(rows, level, by_class=True)[np.arange(len(y)), y]
+        estimate = rp.ebls(rp.summarize(held, held_y), rows)
+        sets = estimate.prediction_sets(rows, level, by_class=True)[np.arange(len(y)), y]
         inside += np.bincount(y, sets, K), np.bincount(y, minlength=K)
     np.testing.assert_allclose(inside[0] / inside[1], level, atol=0.04)
 
@@ -76,13 +76,13 @@ def test_the_promise_is_exact_for_a_known_mix_and_the_fewest_rows():
 def test_cutoffs_are_those_of_a_loop_over_all_rows():
     rng = np.random.default_rng(3)
     y, own, mix = rng.choice(4, 60), rng.random(60), rng.dirichlet(np.ones(4))
-    found = Scores(own[None], y, mix[None]).cutoffs(0.8, by_class=False)
+    cutoffs = Scores(own[None], y, mix[None]).cutoffs(0.8, by_class=False)
     counts = np.bincount(y, minlength=4)
     for c in range(4):
         for p in rng.random(50):
             new, weight = mix[c] / counts[c], mix[y] / counts[y]
             as_low = weight[own <= p].sum() + new
-            assert (p >= found[c]) == (as_low > 0.2 * (weight.sum() + new))
+            assert (p >= cutoffs[c]) == (as_low > 0.2 * (weight.sum() + new))
 
 
 def test_an_uncertain_estimate_makes_sets_larger(problem):
@@ -96,13 +96,13 @@ def test_an_uncertain_estimate_makes_sets_larger(problem):
 def test_a_row_is_judged_by_biases_fitted_without_it():
     held, y, _, _ = drawn(0, 120)
     cal = rp.calibrate.fit(held, y, kind="bias-corrected", ridge=RIDGE, shrink=1.0)
-    rows, found = cal(held), cal.left_out(cal(held), y)
+    rows, result = cal(held), cal.left_out(cal(held), y)
     for i in (0, 3, 17, 60):
         others = np.arange(len(y)) != i
         refitted = rp.calibrate.fit(held[others], y[others], kind="bias-corrected", ridge=RIDGE, shrink=1.0)
         wanted = refitted(held[i : i + 1])[0]
-        assert abs(found[i] - wanted).max() < 0.5 * abs(rows[i] - wanted).max() + 2e-3
-        assert found[i, y[i]] < rows[i, y[i]]
+        assert abs(result[i] - wanted).max() < 0.5 * abs(rows[i] - wanted).max() + 2e-3
+        assert result[i, y[i]] < rows[i, y[i]]
 
 
 def test_what_is_kept_is_bounded_and_says_the_same(problem):
@@ -116,10 +116,10 @@ def test_what_is_kept_is_bounded_and_says_the_same(problem):
         np.testing.assert_allclose(
             few.cutoffs(0.9, by_class=by_class), whole.cutoffs(0.9, by_class=by_class), atol=0.04
         )
-    found = rp.ebls(problem.source, problem.proba)
-    small = found.detach()
+    estimate = rp.ebls(problem.source, problem.proba)
+    small = estimate.detach()
     assert small.source.heldout is None
-    np.testing.assert_array_equal(small.prediction_sets(problem.proba), found.prediction_sets(problem.proba))
+    np.testing.assert_array_equal(small.prediction_sets(problem.proba), estimate.prediction_sets(problem.proba))
     np.testing.assert_array_equal(small.detach().prediction_sets(problem.proba), small.prediction_sets(problem.proba))
 
 
@@ -127,32 +127,32 @@ def test_frames_come_back_as_frames_and_classes_are_matched_by_name(problem):
     names = ["ant", "bee", "cat", "dog", "eel"]
     held, y = problem.source.heldout
     frame = pd.DataFrame(problem.proba, columns=names, index=np.arange(7, 7 + len(problem.proba)))
-    found = rp.pipeline(pd.DataFrame(held, columns=names), np.array(names)[y]).estimate(frame)
-    sets = found.prediction_sets(frame[names[::-1]])
+    estimate = rp.pipeline(pd.DataFrame(held, columns=names), np.array(names)[y]).estimate(frame)
+    sets = estimate.prediction_sets(frame[names[::-1]])
     assert list(sets.columns) == names[::-1]
     assert list(sets.index) == list(frame.index)
-    np.testing.assert_array_equal(sets[names], found.prediction_sets(problem.proba))
+    np.testing.assert_array_equal(sets[names], estimate.prediction_sets(problem.proba))
 
 
 def test_a_saved_pipeline_gives_the_same_sets(problem, tmp_path):
     pipe = rp.pipeline(*problem.source.heldout)
     pipe.save(tmp_path / "model.reprior")
     expected = pipe.estimate(problem.proba).prediction_sets(problem.proba, level=0.8)
-    found = rp.load(tmp_path / "model.reprior").estimate(problem.proba).prediction_sets(problem.proba, level=0.8)
-    np.testing.assert_array_equal(found, expected)
+    sets = rp.load(tmp_path / "model.reprior").estimate(problem.proba).prediction_sets(problem.proba, level=0.8)
+    np.testing.assert_array_equal(sets, expected)
 
 
 def test_what_cannot_be_promised_is_refused(problem):
     with pytest.raises(rp.InputError, match="held-out samples with labels"):
         rp.ebls(problem.source_prior, problem.proba).prediction_sets(problem.proba)
-    found = rp.ebls(problem.source, problem.proba)
+    estimate = rp.ebls(problem.source, problem.proba)
     for level in (0, 1, 1.5, "0.9", None):
         with pytest.raises(rp.InputError, match="above 0 and below 1"):
-            found.prediction_sets(problem.proba, level)
+            estimate.prediction_sets(problem.proba, level)
     with pytest.raises(rp.InputError, match="classes"):
-        found.prediction_sets(problem.proba[:, :3])
+        estimate.prediction_sets(problem.proba[:, :3])
     with pytest.raises(rp.InputError, match="by_class"):
-        found.prediction_sets(problem.proba, by_class="yes")
+        estimate.prediction_sets(problem.proba, by_class="yes")
 
 
 def test_sets_of_groups(problem):
@@ -163,19 +163,19 @@ def test_sets_of_groups(problem):
 def test_an_unseen_class_can_be_in_a_set():
     held, y, rows, _ = drawn(0, 300)
     few = y != 4
-    found = rp.pipeline(held[few], y[few]).estimate(rows, check=False)
-    assert found.prediction_sets(rows)[:, 4].any()
-    assert found.prediction_sets(rows, by_class=True)[:, 4].all()
-    assert scores(found).own.shape[1] == few.sum()
+    estimate = rp.pipeline(held[few], y[few]).estimate(rows, check=False)
+    assert estimate.prediction_sets(rows)[:, 4].any()
+    assert estimate.prediction_sets(rows, by_class=True)[:, 4].all()
+    assert scores(estimate).own.shape[1] == few.sum()
 
 
 def test_sets_of_more_promise_contain_those_of_less():
     problem = make_problem(n=800, seed=4)
-    found = rp.ebls(problem.source, problem.proba)
+    estimate = rp.ebls(problem.source, problem.proba)
     for by_class in (False, True):
         before = np.zeros(problem.proba.shape, bool)
         for level in (0.3, 0.6, 0.9, 0.99):
-            sets = found.prediction_sets(problem.proba, level, by_class=by_class)
+            sets = estimate.prediction_sets(problem.proba, level, by_class=by_class)
             assert (before <= sets).all()
             before = sets
 

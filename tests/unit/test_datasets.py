@@ -38,9 +38,9 @@ def test_training_counts_are_long_tailed_in_no_alphabetical_order(dataset):
 
 
 def test_heldout_labels_follow_the_training_prior(dataset):
-    seen = np.bincount(dataset.heldout_y, minlength=dataset.counts.size)
-    assert np.abs(seen - dataset.counts / 3).max() < 1  # a quarter of each class's rows, rounded
-    assert seen.min() >= 2
+    observed = np.bincount(dataset.heldout_y, minlength=dataset.counts.size)
+    assert np.abs(observed - dataset.counts / 3).max() < 1  # a quarter of each class's rows, rounded
+    assert observed.min() >= 2
 
 
 def test_pool_has_rows_of_every_class(dataset):

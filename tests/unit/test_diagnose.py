@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import gaussian_outputs, make_problem, posteriors, softmax
+from worlds import gaussian_outputs, make_problem, posteriors, softmax, two_gaussians
 
 import reprior as rp
 from reprior import datasets, simulate
@@ -32,47 +32,47 @@ def source():
 
 
 def test_no_shift(source):
-    found = diagnose(source, draw(UNIFORM, 2000, 2)[0])
-    assert not found.shifted
-    assert found.applies
-    assert "No shift found" in str(found)
+    diagnosis = diagnose(source, draw(UNIFORM, 2000, 2)[0])
+    assert not diagnosis.shifted
+    assert diagnosis.applies
+    assert "No shift found" in str(diagnosis)
 
 
 def test_label_shift_is_found_and_recognised(source):
     proba, y = draw([0.5, 0.2, 0.15, 0.1, 0.05], 2000, 3)
-    found = diagnose(source, proba)
-    assert found.shift_p < 1e-6
-    assert found.applies
-    assert "No evidence against label shift" in str(found)
-    before, after = found.accuracy
+    diagnosis = diagnose(source, proba)
+    assert diagnosis.shift_p < 1e-6
+    assert diagnosis.applies
+    assert "No evidence against label shift" in str(diagnosis)
+    before, after = diagnosis.accuracy
     assert after >= before
-    right = np.mean(found.estimate.correct(proba).argmax(axis=1) == y)
+    right = np.mean(diagnosis.estimate.correct(proba).argmax(axis=1) == y)
     assert after == pytest.approx(right, abs=0.03)
-    low, high = found.accuracy_interval
+    low, high = diagnosis.accuracy_interval
     assert low < after < high < low + 0.08
     assert low < right < high
-    assert f"{100 * after:.1f} % corrected (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)" in str(found)
-    assert found.effective_heldout < 1500
-    assert "Hold out more" not in str(found)
+    assert f"{100 * after:.1f} % corrected (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)" in str(diagnosis)
+    assert diagnosis.effective_heldout < 1500
+    assert "Hold out more" not in str(diagnosis)
     held, labels = source.heldout
     assert "Hold out more" in str(diagnose(rp.summarize(held[:150], labels[:150]), proba))
 
 
 @pytest.mark.parametrize("how", [{"unknown": 0.15}, {"blur": 1.5}])
 def test_what_is_not_label_shift_is_refused(source, how):
-    found = diagnose(source, draw([0.4, 0.2, 0.2, 0.1, 0.1], 3000, 4, **how)[0])
-    assert found.applies is False
-    assert found.shifted
-    assert "differ by more than their class prior" in str(found)
-    assert found.label_shift < 0.01
+    diagnosis = diagnose(source, draw([0.4, 0.2, 0.2, 0.1, 0.1], 3000, 4, **how)[0])
+    assert diagnosis.applies is False
+    assert diagnosis.shifted
+    assert "differ by more than their class prior" in str(diagnosis)
+    assert diagnosis.label_shift < 0.01
 
 
 def test_the_interval_of_the_accuracy_widens_where_the_mix_has_moved_from_that_of_the_heldout_rows(source):
-    def width(known, prior):
-        est = rp.ebls(known, draw(prior, 2000, 3)[0])
-        told = expected_accuracy(est, est.target, known)
-        counted = told.after * (1 - told.after) * (1 / len(known.heldout[1]) + 1 / 2000)
-        return told.upper - told.lower, 2 * 1.96 * np.sqrt(counted)
+    def width(reference, prior):
+        est = rp.ebls(reference, draw(prior, 2000, 3)[0])
+        answer = expected_accuracy(est, est.target, reference)
+        counted = answer.after * (1 - answer.after) * (1 / len(reference.heldout[1]) + 1 / 2000)
+        return answer.upper - answer.lower, 2 * 1.96 * np.sqrt(counted)
 
     shifted = [0.5, 0.2, 0.15, 0.1, 0.05]
     (same, counted), (moved, _) = width(source, UNIFORM), width(source, shifted)
@@ -86,8 +86,8 @@ def test_the_interval_of_the_accuracy_allows_for_a_bet_that_is_lost(source):
 
     def width(mix):
         posterior = replace(est.posterior, shares=replace(est.posterior.shares, mean=mix))
-        told = expected_accuracy(replace(est, posterior=posterior), est.target, source)
-        return told.upper - told.lower
+        answer = expected_accuracy(replace(est, posterior=posterior), est.target, source)
+        return answer.upper - answer.lower
 
     assert width(np.array([0.05, 0.05, 0.4, 0.1, 0.4])) > 2 * width(est.shares)
 
@@ -101,17 +101,17 @@ def test_rows_that_were_sure_to_be_chosen_do_not_tell_how_right_the_others_are()
     est = rp.ebls([0.5, 0.5], rows, labels=labels, label_weights=weights)
     est = replace(est, shares=np.full(2, 0.5), weights=np.ones(2), posterior=None)
     unknown, predicted = Expected(np.zeros(2), np.full(2, np.inf)), np.full(2, 0.3 * 0.6 + 0.7 * 0.9)
-    told = with_labels(unknown, est.target, est, predicted).mean[1]
+    answer = with_labels(unknown, est.target, est, predicted).mean[1]
     labelled = 63 / 1000  # of all samples, have a label and are right
-    assert (told - labelled) / 0.63 == pytest.approx(0.9, abs=0.01)
+    assert (answer - labelled) / 0.63 == pytest.approx(0.9, abs=0.01)
 
 
 def test_mixes_of_two_classes_that_might_be_scatter_by_their_standard_error(monkeypatch):
     """Drawn one by one, and then made to add up to one, their scatter was less by a factor of 1.4."""
     monkeypatch.setattr("reprior.assess.accuracy.SHARE_DRAWS", 2000)
     rng = np.random.default_rng(0)
-    x = rng.normal(size=800) + 1.5 * (y := rng.integers(0, 2, 800))
-    rows = np.stack([1 / (1 + np.exp(1.5 * x - 1.125)), 1 / (1 + np.exp(1.125 - 1.5 * x))], axis=1)
+    y = rng.integers(0, 2, 800)
+    rows = two_gaussians(rng, y, 1.5)
     est = rp.ebls(rp.summarize(rows[:400], y[:400]), rows[400:])
     assert plausible_shares(est).std(axis=0) == pytest.approx(np.sqrt(est.posterior.shares.variance), rel=0.1)
 
@@ -123,12 +123,12 @@ def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it()
     proba = softmax(1.5 * np.log(gaussian_outputs(rng, y, means)))  # too sure
     cal = rp.calibrate.fit(proba, y, kind="bias-corrected", ridge=10, shrink=1)
     whole = cal(proba)
-    found, moved = cal.left_out(whole, y), []
+    result, moved = cal.left_out(whole, y), []
     for i in range(0, 120, 6):
         others = np.arange(120) != i
         refitted = rp.calibrate.fit(proba[others], y[others], kind="bias-corrected", ridge=10, shrink=1)
         refitted = refitted(proba[i : i + 1])[0]
-        moved.append((refitted[y[i]] - whole[i, y[i]], found[i, y[i]] - whole[i, y[i]]))
+        moved.append((refitted[y[i]] - whole[i, y[i]], result[i, y[i]] - whole[i, y[i]]))
     real, step = np.array(moved).T
     assert (step < 0).all()
     assert step.mean() == pytest.approx(real.mean(), rel=0.3)
@@ -144,10 +144,10 @@ def test_labels_of_target_rows_correct_the_accuracy_to_expect(source):
     for m in (0, 200, 1000):
         labels[order[:m]] = y[order[:m]]
         est = rp.ebls(source, proba, labels=labels)
-        found = diagnose(source, proba, estimate=est)
-        off.append(abs(found.accuracy[0] - right))
+        diagnosis = diagnose(source, proba, estimate=est)
+        off.append(abs(diagnosis.accuracy[0] - right))
         if m:
-            assert found.accuracy_interval[1] - found.accuracy_interval[0] < 0.14
+            assert diagnosis.accuracy_interval[1] - diagnosis.accuracy_interval[0] < 0.14
     assert off[0] > 0.1
     assert off[1] < 0.4 * off[0]
     assert off[2] < 0.01
@@ -164,10 +164,10 @@ def test_labels_do_not_lower_the_accuracy_to_expect_where_outputs_are_right():
     for seed in range(16):
         rng = np.random.default_rng(seed)
         y = (chance.cumsum(axis=1) > rng.random((n, 1)) * chance.sum(axis=1, keepdims=True)).argmax(axis=1)
-        known = rng.permutation(n) < 300
-        est = pipe.estimate(proba, labels=np.where(known, y, -1), check=False)
+        reference = rng.permutation(n) < 300
+        est = pipe.estimate(proba, labels=np.where(reference, y, -1), check=False)
         made = est.correct(proba).argmax(axis=1)
-        right = np.where(known, made == y, chance[np.arange(n), made]).mean()
+        right = np.where(reference, made == y, chance[np.arange(n), made]).mean()
         off.append(diagnose(pipe.source, est.target, estimate=est).accuracy[1] - right)
     assert abs(np.mean(off)) < 0.002
 
@@ -179,17 +179,17 @@ def test_a_class_without_heldout_rows_is_expected_to_be_as_right_as_it_promises(
         rows, y = problem.source.heldout
         there = y != problem.target_prior.argmax()
         est = rp.ebls(rp.summarize(rows[there], y[there], prior=problem.source_prior), problem.proba)
-        found = diagnose(est.source, problem.proba, estimate=est)
+        diagnosis = diagnose(est.source, problem.proba, estimate=est)
         right = np.mean(est.correct(problem.proba).argmax(axis=1) == problem.y)
-        assert abs(found.accuracy[1] - right) < 0.06
+        assert abs(diagnosis.accuracy[1] - right) < 0.06
 
 
 def test_without_heldout_rows_it_says_what_it_cannot_tell():
-    found = diagnose(UNIFORM, draw(UNIFORM, 1000, 5)[0])
-    assert found.applies is None
-    assert found.accuracy is None
-    assert found.overconfidence is None
-    assert "Not tested for label shift: this needs held-out samples" in str(found)
+    diagnosis = diagnose(UNIFORM, draw(UNIFORM, 1000, 5)[0])
+    assert diagnosis.applies is None
+    assert diagnosis.accuracy is None
+    assert diagnosis.overconfidence is None
+    assert "Not tested for label shift: this needs held-out samples" in str(diagnosis)
 
 
 def test_twins_are_named_and_the_confusion_is_singular():
@@ -200,19 +200,19 @@ def test_twins_are_named_and_the_confusion_is_singular():
         return np.column_stack([p[:, :4], p[:, 4] / 2, p[:, 4] / 2])
 
     source = rp.summarize(twinned(held), half, classes=("a", "b", "c", "d", "left", "right"))
-    found = diagnose(source, twinned(target))
-    assert found.confused[0][:2] == ("left", "right")
-    assert found.confused[0][2] > 0.999
+    diagnosis = diagnose(source, twinned(target))
+    assert diagnosis.confused[0][:2] == ("left", "right")
+    assert diagnosis.confused[0][2] > 0.999
     assert smallest_singular_value(source) < 0.05
-    assert "left and right" in str(found)
+    assert "left and right" in str(diagnosis)
 
 
 def test_overconfidence_is_measured(source):
     held, y = source.heldout
     sharp = held**3 / (held**3).sum(axis=1, keepdims=True)
-    found = diagnose(rp.summarize(sharp, y), sharp)
-    assert found.overconfidence > 3 * found.overconfidence_se
-    assert "overconfident" in str(found)
+    diagnosis = diagnose(rp.summarize(sharp, y), sharp)
+    assert diagnosis.overconfidence > 3 * diagnosis.overconfidence_se
+    assert "overconfident" in str(diagnosis)
     calm = diagnose(source, held)
     assert abs(calm.overconfidence) < 3 * calm.overconfidence_se
 
@@ -229,19 +229,19 @@ def test_worth_is_near_n_for_a_sure_classifier_and_less_for_an_unsure_one(source
 def test_an_estimate_can_be_judged(source):
     proba = draw(UNIFORM, 500, 9)[0]
     estimate = rp.mlls(source, proba)
-    found = diagnose(source, proba, estimate=estimate)
-    assert found.estimate is estimate
+    diagnosis = diagnose(source, proba, estimate=estimate)
+    assert diagnosis.estimate is estimate
     others = [diagnose(source, proba), diagnose(source, proba, estimate=rp.mapls(source, proba))]
-    assert [other.applies for other in [found, *others]] == [True] * 3
+    assert [other.applies for other in [diagnosis, *others]] == [True] * 3
 
 
 def test_p_values_of_the_shift_test_are_uniform_enough(source):
-    found = [
+    results = [
         shift_p_value(proba.sum(axis=0), proba, rp.Source(UNIFORM))
         for proba in (draw(UNIFORM, 300, seed)[0] for seed in range(100, 300))
     ]
-    assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.1
-    assert 0.4 < np.mean(found) < 0.6
+    assert 0.01 <= np.mean(np.array(results) < 0.05) <= 0.1
+    assert 0.4 < np.mean(results) < 0.6
 
 
 def test_bad_input_is_refused(source):
@@ -258,9 +258,9 @@ def test_few_target_rows_raise_no_alarm():
     proba = rng.dirichlet(np.full(10, 0.3), 1000 + 40 * 3)
     y = np.array([rng.choice(10, p=row) for row in proba])
     source = rp.summarize(proba[:1000], y[:1000])
-    found = [diagnose(source, proba[i : i + 3]).label_shift for i in range(1000, 1120, 3)]
-    assert np.mean(np.array(found) < 0.8) <= 0.05
-    assert min(found) > 0.5
+    results = [diagnose(source, proba[i : i + 3]).label_shift for i in range(1000, 1120, 3)]
+    assert np.mean(np.array(results) < 0.8) <= 0.05
+    assert min(results) > 0.5
 
 
 def test_the_order_of_rows_does_not_matter(source):
@@ -293,15 +293,15 @@ def test_a_pipeline_diagnoses_raw_rows_and_its_source_refuses_them():
     proba, labels = draw([0.4, 0.2, 0.2, 0.1, 0.1], 2000, 2)
     sharp, target = (x**3 / (x**3).sum(axis=1, keepdims=True) for x in (held, proba))
     pipe = rp.pipeline(sharp, y)
-    found = pipe.diagnose(target, alpha=0.01)
-    assert found.applies
-    assert found.alpha == 0.01
+    diagnosis = pipe.diagnose(target, alpha=0.01)
+    assert diagnosis.applies
+    assert diagnosis.alpha == 0.01
     est = pipe.estimate(target)
-    assert found.label_shift == est.checks.label_shift
+    assert diagnosis.label_shift == est.checks.label_shift
     whole = pipe.estimate(target, on_reject="ignore")
     assert str(diagnose(pipe.source, whole.target, estimate=whole)) == str(pipe.diagnose(target))
-    known = np.where(np.arange(2000) < 100, labels, -1)
-    assert pipe.diagnose(target, known).estimate.n_labels == 100
+    reference = np.where(np.arange(2000) < 100, labels, -1)
+    assert pipe.diagnose(target, reference).estimate.n_labels == 100
     for loaded in (pipe, rp.Pipeline.from_bytes(pipe.to_bytes())):
         with pytest.raises(rp.InputError, match=r"calibrated by the pipeline .* `pipe.diagnose\(proba\)`"):
             diagnose(loaded.source, target)
@@ -354,9 +354,9 @@ def test_a_correction_that_may_do_harm_is_said_beforehand():
     moved = np.clip(rows[200:] + np.array([0.06, -0.06]), 0.01, 0.99)
     source = rp.pipeline(rows[:200], y[:200]).source
     estimate = rp.mlls(source, moved)
-    found = diagnose(source, estimate.target, estimate=estimate)
-    assert found.may_harm
-    assert "Sensitive to small errors: the estimated shares moved" in str(found) or found.applies is False
+    diagnosis = diagnose(source, estimate.target, estimate=estimate)
+    assert diagnosis.may_harm
+    assert "Sensitive to small errors: the estimated shares moved" in str(diagnosis) or diagnosis.applies is False
     assert diagnose([1, 1], rows).may_harm is None
     data = datasets.load("banking77")
     pipe = rp.pipeline(data.heldout_proba, data.heldout_y, counts=data.counts)
@@ -368,7 +368,7 @@ def test_a_correction_that_may_do_harm_is_said_beforehand():
 def test_label_shift_that_a_weak_classifier_meets_is_not_taken_for_something_else() -> None:
     """Its outputs are not what its calibrator takes them for, and its shares far off: both once counted against label
     shift."""
-    found, k = [], 9
+    result, k = [], 9
     middles = 2 * np.random.default_rng(0).normal(size=(k, 2, 4))  # two clusters a class, badly described by one
     centre = middles.mean(axis=1)
 
@@ -381,9 +381,9 @@ def test_label_shift_that_a_weak_classifier_meets_is_not_taken_for_something_els
         rng = np.random.default_rng(seed)
         pipe = rp.pipeline(*outputs(rng, np.full(k, 1 / k), 1000))
         prior = rng.dirichlet(np.full(k, 0.7))
-        found.append(pipe.estimate(outputs(rng, prior, 1000)[0]).acts.share)
-    assert np.sum(np.array(found) < 0.8) <= 1
-    assert min(found) > 0.5
+        result.append(pipe.estimate(outputs(rng, prior, 1000)[0]).acts.share)
+    assert np.sum(np.array(result) < 0.8) <= 1
+    assert min(result) > 0.5
     assert pipe.estimate(outputs(rng, prior, 1000, blur=1.5)[0]).acts.share < 0.01  # that is something else
 
 
@@ -400,14 +400,14 @@ def test_outputs_that_are_all_alike_show_no_shift():
 def test_harm_is_said_for_the_reason_there_is():
     """Shares that moved far rest on small changes of outputs. That is no lack of knowledge about the mix, and once was
     said to be beside an interval that ruled it out."""
-    found = replace(
+    result = replace(
         diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]),
         label_shift=0.9, accuracy=(0.55, 0.80), accuracy_interval=(0.75, 0.85), accuracy_risk=0.1, amplification=2.5,
     )  # fmt: skip
-    assert found.may_harm
-    assert "the class shares are uncertain" not in str(found)
-    assert "the estimated shares moved 2.5 times as far as the mean prediction" in str(found)
-    assert "the class shares are uncertain" in str(replace(found, accuracy_interval=(0.5, 0.9)))
+    assert result.may_harm
+    assert "the class shares are uncertain" not in str(result)
+    assert "the estimated shares moved 2.5 times as far as the mean prediction" in str(result)
+    assert "the class shares are uncertain" in str(replace(result, accuracy_interval=(0.5, 0.9)))
 
 
 def test_labels_help_whatever_else_has_changed():

@@ -28,11 +28,11 @@ def test_the_optimum_agrees_with_a_general_solver(problem: Problem) -> None:
         prior = np.exp(z - z.max())
         return -float(np.log(ratio @ (prior / prior.sum())).mean())
 
-    found = minimize(loss, np.zeros(5), method="BFGS", options={"gtol": 1e-9}).x
-    found = np.exp(found) / np.exp(found).sum()
+    optimum = minimize(loss, np.zeros(5), method="BFGS", options={"gtol": 1e-9}).x
+    optimum = np.exp(optimum) / np.exp(optimum).sum()
     est = rp.mlls(problem.source_prior, problem.proba)
     assert est.status is rp.Status.OPTIMUM
-    np.testing.assert_allclose(est.prior, found, atol=1e-5)
+    np.testing.assert_allclose(est.prior, optimum, atol=1e-5)
 
 
 def test_the_optimum_is_certified_with_more_classes_than_rows() -> None:

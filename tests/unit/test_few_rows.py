@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import gaussian_outputs
+from worlds import gaussian_outputs, two_gaussians
 
 import reprior as rp
 
@@ -51,7 +51,7 @@ def test_labels_of_an_unshifted_target_do_no_harm(m, counts):
         held, target, y = draw(50), *draw(N)
         pipe, labels = rp.pipeline(*held, counts=counts, classes=range(K)), np.full(N, -1)
         labels[:m] = y[:m]
-        without, beside = (pipe.estimate(target, labels=given, check=False) for given in (None, labels))
+        without, beside = (pipe.estimate(target, labels=inputs, check=False) for inputs in (None, labels))
         more.append(lost(beside.correct(target), y) - lost(without.correct(target), y))
         mix = np.bincount(y, minlength=K) / N
         nearer.append(rp.metrics.kl(mix, beside.prior) - rp.metrics.kl(mix, without.prior))
@@ -62,12 +62,11 @@ def test_labels_of_an_unshifted_target_do_no_harm(m, counts):
 def test_the_few_rows_without_a_label_are_what_their_outputs_say():
     """What the estimate expects of labelled rows was taken from the whole, and left next to nothing of one class."""
     rng = np.random.default_rng(0)
-    means, held, far = np.array([-1.3, 1.3]), [], []
+    held, far = [], []
 
     def draw(n: int, share: float) -> tuple[np.ndarray, np.ndarray]:
         y = (rng.random(n) < share).astype(int)
-        first = 1 / (1 + np.exp(2 * 1.3 * (means[y] + rng.normal(size=n))))
-        return np.column_stack([first, 1 - first]), y
+        return two_gaussians(rng, y, 2.6), y
 
     for _ in range(60):
         pipe = rp.pipeline(*draw(200, 0.5), classes=["no", "yes"])
@@ -81,12 +80,12 @@ def test_the_few_rows_without_a_label_are_what_their_outputs_say():
     assert np.mean(far) < 1.5
 
 
-@pytest.mark.parametrize(("rows", "classes", "said"), [(50, 26, True), (200, 26, False), (50, 3, False)])
-def test_held_out_rows_that_are_too_few_to_see_a_shift_are_said_to_be(rows, classes, said):
+@pytest.mark.parametrize(("rows", "classes", "message"), [(50, 26, True), (200, 26, False), (50, 3, False)])
+def test_held_out_rows_that_are_too_few_to_see_a_shift_are_said_to_be(rows, classes, message):
     proba = np.random.default_rng(0).dirichlet(np.ones(classes), rows + 300)
     y = proba[:rows].argmax(axis=1)
     text = str(rp.pipeline(proba[:rows], y, classes=range(classes)).estimate(proba[rows:], check=False))
-    assert (f"only {rows} held-out samples for {classes} classes" in text) == said
+    assert (f"only {rows} held-out samples for {classes} classes" in text) == message
 
 
 def test_training_counts_are_not_outweighed_by_thirty_labels():
@@ -96,7 +95,7 @@ def test_training_counts_are_not_outweighed_by_thirty_labels():
         draw = world(seed, 10, 1.5)
         pipe, (rows, y) = rp.pipeline(*draw(50), counts=np.full(10, 80.0), classes=range(10)), draw(900)
         mix, labels = np.bincount(y, minlength=10) / 900, np.where(np.arange(900) < 30, y, -1)
-        without, beside = (pipe.estimate(rows, labels=given, check=False) for given in (None, labels))
+        without, beside = (pipe.estimate(rows, labels=inputs, check=False) for inputs in (None, labels))
         further.append(rp.metrics.kl(mix, beside.prior) - rp.metrics.kl(mix, without.prior))
     assert np.mean(further) < 0.003
 

@@ -45,9 +45,9 @@ def test_blocks_give_the_counts_of_the_array_in_every_pass(files, name):
     whole = e_step(rp.ArrayBlocks(np.load(files["npy"])), weights, likelihood=True)
     blocks = FileBlocks(open_table(files[name], KNOWN))
     for _ in range(2):
-        found = e_step(blocks, weights, likelihood=True)
-        assert found.n == blocks.n == N
-        np.testing.assert_allclose(found.counts, whole.counts, rtol=1e-6)
+        result = e_step(blocks, weights, likelihood=True)
+        assert result.n == blocks.n == N
+        np.testing.assert_allclose(result.counts, whole.counts, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["npz", "list", "columns", "csv"])
@@ -298,9 +298,9 @@ def test_npy_files_of_every_type_and_order(tmp_path, dtype, order):
     rows = np.eye(4)[np.arange(1000) % 4]
     rows[:, :2] += [[0.25, -0.25]] if np.dtype(dtype).kind == "f" else 0
     np.save(tmp_path / "t.npy", np.asarray(rows, dtype, order=order))
-    found = open_table(tmp_path / "t.npy", Choice()).load().proba
-    np.testing.assert_array_equal(found, rows)
-    assert found.dtype.kind == "f"
+    loaded = open_table(tmp_path / "t.npy", Choice()).load().proba
+    np.testing.assert_array_equal(loaded, rows)
+    assert loaded.dtype.kind == "f"
 
 
 def test_a_header_that_promises_more_than_there_is_allocates_nothing(tmp_path):
@@ -324,7 +324,7 @@ def test_a_mistake_of_ours_is_no_damaged_file(files, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("0.7,0.3\n0.5,0.5\n", "begin with a line of column names; got '0.7,0.3'"),
      ("17,.7,3e-1,cat\n18,.5,.5,dog\n", "begin with a line of column names"),
      ('{"a": 0.5, "b": 0.5, "a": 0.9}\n', "the key 'a' twice in one object"),
@@ -332,9 +332,9 @@ def test_a_mistake_of_ours_is_no_damaged_file(files, monkeypatch):
      ("[0.5,0.5]\n[0.5\n0.5]\n[0.5,0.5],[0.5,0.5]\n", "one JSON value on each line; got .*, first at row 1"),
      ('{"\\ud83d": 0.5, "b": 0.5}\n', r"have class names that are text; got '.ud83d'")],
 )  # fmt: skip
-def test_text_that_says_something_else_than_it_seems_is_refused(tmp_path, text, said):
+def test_text_that_says_something_else_than_it_seems_is_refused(tmp_path, text, message):
     (tmp_path / "t").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         e_step(FileBlocks(open_table(tmp_path / "t", Choice(caller="test"))), np.ones(2))
 
 
@@ -379,9 +379,9 @@ def test_a_heldout_csv_may_have_text_beside_as_parquet_may(tmp_path):
                "ant": [0.5, 0.25, 0.125], "bee": [0.5, 0.75, 0.875], "label": ["ant", "bee", "bee"]}  # fmt: skip
     pa.csv.write_csv(pa.table(columns), tmp_path / "h.csv")
     pq.write_table(pa.table(columns), tmp_path / "h.parquet")
-    found = [read_source(tmp_path / name, Choice(with_labels=True)) for name in ("h.csv", "h.parquet")]
-    assert found[0].classes == found[1].classes == ("ant", "bee")
-    np.testing.assert_array_equal(found[0].heldout[0], found[1].heldout[0])
+    results = [read_source(tmp_path / name, Choice(with_labels=True)) for name in ("h.csv", "h.parquet")]
+    assert results[0].classes == results[1].classes == ("ant", "bee")
+    np.testing.assert_array_equal(results[0].heldout[0], results[1].heldout[0])
 
 
 class Plain:
@@ -427,10 +427,10 @@ def test_rows_of_files_are_calibrated_once(tmp_path, form):
         once, each = CalibratedBlocks(blocks, calibrator), CalibratedBlocks(plain, pipe.calibrator)
         weights = np.array([1.0, 2, 0.5, 1, 3])
         for _ in range(3):
-            found, wanted = e_step(once, weights, likelihood=True), e_step(each, weights, likelihood=True)
-            np.testing.assert_array_equal(found.counts, wanted.counts)
-            assert found.log_likelihood == wanted.log_likelihood
-            assert found.n == n
+            result, wanted = e_step(once, weights, likelihood=True), e_step(each, weights, likelihood=True)
+            np.testing.assert_array_equal(result.counts, wanted.counts)
+            assert result.log_likelihood == wanted.log_likelihood
+            assert result.n == n
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert calibrator.rows == (3 * n if form == "full disk" else n)
@@ -459,8 +459,8 @@ def test_rows_of_files_are_sampled_evenly_in_every_pass(tmp_path):
     blocks = FileBlocks(open_table(tmp_path / "t.npz", Choice()))
     for _ in range(2):
         np.testing.assert_array_equal(some_rows(blocks, len(rows), 10_000), rows[::70])
-        found = some_rows(pipe.rows(blocks), len(rows), 10_000)
-        np.testing.assert_array_equal(found, pipe.calibrator(rows[::70]))
+        result = some_rows(pipe.rows(blocks), len(rows), 10_000)
+        np.testing.assert_array_equal(result, pipe.calibrator(rows[::70]))
 
 
 def test_a_file_of_very_many_columns_is_refused_before_it_is_read(tmp_path, monkeypatch):
@@ -487,9 +487,9 @@ def test_the_time_to_choose_columns_grows_with_their_number(tmp_path):
     assert process_time() - begun < 5  # 20 s with a set made again for each column
 
 
-@pytest.mark.parametrize(("head", "said"), [("b,a", "2 classes in another order"), ("a,c", "without b and with c")])
-def test_parts_that_name_their_columns_otherwise_are_refused(head, said, tmp_path):
+@pytest.mark.parametrize(("head", "message"), [("b,a", "2 classes in another order"), ("a,c", "without b and with c")])
+def test_parts_that_name_their_columns_otherwise_are_refused(head, message, tmp_path):
     (tmp_path / "1.csv").write_text("a,b\n0.7,0.3\n")
     (tmp_path / "2.csv").write_text(f"{head}\n0.7,0.3\n")
-    with pytest.raises(rp.InputError, match=said):
+    with pytest.raises(rp.InputError, match=message):
         open_table(tmp_path, Choice())

@@ -45,21 +45,21 @@ def test_certain_samples_have_the_posterior_of_counts(concentration: float) -> N
     y = np.random.default_rng(0).choice(K, size=60, p=[0.5, 0.3, 0.15, 0.05])
     counts = np.stack([np.bincount(part, minlength=K) for part in y.reshape(3, 20)])
     rows = grouped(np.eye(K)[y], 3)
-    found = fitted(rows, Scatter(concentration, 0.0, 0.0, np.zeros(K), np.zeros(K), np.ones(K)))
+    result = fitted(rows, Scatter(concentration, 0.0, 0.0, np.zeros(K), np.zeros(K), np.ones(K)))
     mean = counts.sum(axis=0) / 60
     posterior = (concentration * mean + counts) / (concentration + 20)
-    np.testing.assert_allclose(found["prior"].mean, posterior, atol=1e-6)
-    np.testing.assert_allclose(found["prior"].variance, posterior * (1 - posterior) / (concentration + 21), rtol=1e-5)
-    np.testing.assert_allclose(found["shares"].mean, counts / 20, atol=1e-9)
-    np.testing.assert_allclose(found["shares"].variance, 0, atol=1e-9)
+    np.testing.assert_allclose(result["prior"].mean, posterior, atol=1e-6)
+    np.testing.assert_allclose(result["prior"].variance, posterior * (1 - posterior) / (concentration + 21), rtol=1e-5)
+    np.testing.assert_allclose(result["shares"].mean, counts / 20, atol=1e-9)
+    np.testing.assert_allclose(result["shares"].variance, 0, atol=1e-9)
 
 
 @pytest.mark.parametrize("concentration", [1.0, 10.0, 100.0])
 def test_the_scatter_of_groups_is_found_whatever_the_classifier_confuses(concentration: float) -> None:
     _, proba = draw(200, 50, concentration, seed=1)
-    found = scatter(grouped(proba, 200))
-    assert 0.6 < found.concentration / concentration < 1.7
-    assert found.gain > 2
+    result = scatter(grouped(proba, 200))
+    assert 0.6 < result.concentration / concentration < 1.7
+    assert result.gain > 2
 
 
 def test_groups_drawn_from_one_prior_do_not_differ() -> None:
@@ -80,8 +80,8 @@ def test_one_group_unlike_the_others_is_found_beside_groups_that_are_alike() -> 
 def test_intervals_of_groups_cover_their_priors(n_heldout: float) -> None:
     priors, proba = draw(100, 40, 8.0, seed=5)
     rows = grouped(proba, 100)
-    found = fitted(rows, scatter(rows), n_heldout)["prior"]
-    within = np.abs(found.mean - priors) < 1.96 * np.sqrt(found.variance)
+    result = fitted(rows, scatter(rows), n_heldout)["prior"]
+    within = np.abs(result.mean - priors) < 1.96 * np.sqrt(result.variance)
     assert within.mean() > 0.92
     if n_heldout > 1e6:
         assert within.mean() < 0.99

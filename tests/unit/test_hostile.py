@@ -49,9 +49,9 @@ def test_rows_may_lie_anywhere_in_memory(method: str, kind) -> None:
     np.testing.assert_allclose(odd.correct_many(unaligned(rows)), expected.correct_many(rows), rtol=1e-6)
     np.testing.assert_array_equal(odd.correct_one(unaligned(rows[0])), expected.correct_one(rows[0]))
     table, plain = rp.StreamTable(method, np.ones(K)), rp.StreamTable(method, np.ones(K))
-    for one, given in ((table, unaligned(rows)), (plain, rows)):
-        one.learn(["a", "b"] * 20, given)
-        one.learn(["a", "b"] * 20, given)
+    for one, inputs in ((table, unaligned(rows)), (plain, rows)):
+        one.learn(["a", "b"] * 20, inputs)
+        one.learn(["a", "b"] * 20, inputs)
     assert table.to_bytes() == plain.to_bytes()
     index, value = np.tile([0, 3], (40, 1)), ROWS[:, [0, 3]]
     odd.learn_many((unaligned(index), unaligned(value)))
@@ -175,8 +175,8 @@ def test_threads_may_share_a_stream_and_a_table(method: str) -> None:
 
 @pytest.mark.parametrize("change", [forge.forged, forge.damaged])
 def test_states_that_were_damaged_or_forged_are_refused_or_valid(change) -> None:
-    told, most = forge.trial(change, 400, seed=1)
-    assert told["refused"] > 300
+    answer, most = forge.trial(change, 400, seed=1)
+    assert answer["refused"] > 300
     assert most <= (2 if sys.version_info < (3, 13) else 6)  # newer ones follow a nested header as deep as it goes
 
 
@@ -251,7 +251,7 @@ FRAME = pd.DataFrame([[0.8, 0.2], [0.3, 0.7]] * 5, columns=["cat", "dog"])
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("inputs", "message"),
     [
         (FRAME.assign(dog="x"), "got text, as 'x', in the column 'dog'. Remove that column, or convert it to"),
         (FRAME.to_numpy().astype(object), "got objects, as 0.8. Pass `proba.astype(float)`."),
@@ -264,11 +264,11 @@ FRAME = pd.DataFrame([[0.8, 0.2], [0.3, 0.7]] * 5, columns=["cat", "dog"])
         ([["0.8", "0.2"]], "got text, as '0.8'. Remove text, or convert it to numbers."),
     ],
 )
-def test_what_is_no_array_of_numbers_is_called_by_what_it_is(given, said):
+def test_what_is_no_array_of_numbers_is_called_by_what_it_is(inputs, message):
     pipe = rp.pipeline(FRAME, ["cat", "dog"] * 5)
     for call in (pipe.estimate, lambda x: rp.pipeline(x, [0, 1] * 5), lambda x: rp.ebls([1, 1], x)):
-        with pytest.raises(rp.InputError, match=re.escape(said)):
-            call(given)
+        with pytest.raises(rp.InputError, match=re.escape(message)):
+            call(inputs)
 
 
 def test_a_file_to_save_to_must_have_a_name():
@@ -284,13 +284,13 @@ def test_a_refusal_in_python_names_no_option_of_the_command_line():
     first[200:] = 1 - first[200:]
     strange = rp.pipeline(np.column_stack([first, 1 - first]), np.repeat([0, 1], 200))
     unsure = np.full((400, 2), 0.5)
-    for call, said in (
+    for call, message in (
         (lambda: pipe.estimate([[70, 30]]), "divide each row by its sum first"),
         (lambda: pipe.estimate([[-1.0, 2.0]]), "apply softmax first, or fit a `pipeline` with `logits=True`"),
         (lambda: pipe.stream().learn_one([3.0, 2.0]), "apply softmax first, or fit a `pipeline` with `logits=True`"),
         (lambda: strange.estimate(unsure, on_reject="refuse").correct(unsure), "estimate with `on_reject='ignore'`"),
     ):
-        with pytest.raises(rp.InputError, match=re.escape(said)) as refused:
+        with pytest.raises(rp.InputError, match=re.escape(message)) as refused:
             call()
         assert "--" not in str(refused.value)
         assert pickle.loads(pickle.dumps(refused.value)).shell == refused.value.shell
@@ -306,6 +306,6 @@ def test_a_number_of_labels_that_cannot_be_is_refused(labels: float) -> None:
         for forged in (np.full(shape, labels), np.zeros((*shape, 1), np.int64), 3):
             with pytest.raises(rp.InputError, match="hold what reprior writes"):
                 type(value).from_bytes(encode(kind, fields | {"labels": forged}))
-        told = type(value).from_bytes(encode(kind, fields | {"labels": np.full(shape, len(ROWS), np.int64)}))
+        answer = type(value).from_bytes(encode(kind, fields | {"labels": np.full(shape, len(ROWS), np.int64)}))
         with pytest.raises(rp.InputError, match="belong to samples that were learned"):
-            told.observe(*["a"] * len(shape), ROWS[0], 1)
+            answer.observe(*["a"] * len(shape), ROWS[0], 1)

@@ -99,8 +99,8 @@ def test_names_are_matched_and_the_unknown_may_be_empty(problem):
     expected = pipe.estimate(problem.proba, labels=labels).prior
     text = pd.Series(np.where(labels < 0, None, np.array(NAMES)[labels]))
     shuffled = frame[["dog", "ant", "eel", "bee", "cat"]]
-    for given in (text, text.fillna(""), text.astype("string"), text.tolist(), text.astype("category")):
-        np.testing.assert_array_equal(pipe.estimate(shuffled, labels=given).prior, expected)
+    for inputs in (text, text.fillna(""), text.astype("string"), text.tolist(), text.astype("category")):
+        np.testing.assert_array_equal(pipe.estimate(shuffled, labels=inputs).prior, expected)
     with pytest.raises(rp.InputError, match="`labels` must hold names of classes; got owl, first at row 7"):
         pipe.estimate(frame, labels=["owl" if i == 7 else name for i, name in enumerate(text)])
     with pytest.raises(rp.InputError, match="lie between 0 and 4; got 5, first at row 3"):
@@ -117,8 +117,8 @@ def test_classes_called_by_numbers_take_labels_of_any_form(problem, form):
     named = rp.pipeline(*problem.source.heldout, classes=list("abcde"))
     labels = [form(k) if i % 7 == 0 else None for i, k in enumerate(problem.y)]
     letters = ["abcde"[k] if i % 7 == 0 else None for i, k in enumerate(problem.y)]
-    found = pipe.estimate(problem.proba, labels=labels)
-    np.testing.assert_allclose(found.prior, named.estimate(problem.proba, labels=letters).prior, atol=1e-12)
+    estimate = pipe.estimate(problem.proba, labels=labels)
+    np.testing.assert_allclose(estimate.prior, named.estimate(problem.proba, labels=letters).prior, atol=1e-12)
     with pytest.raises(rp.InputError, match=r"`labels` must hold names of classes; got 7.*, first at row 14"):
         pipe.estimate(problem.proba, labels=[form(7) if i == 14 else v for i, v in enumerate(labels)])
 
@@ -135,10 +135,10 @@ def test_numbers_that_name_no_class_are_refused(classes, label):
 @pytest.mark.parametrize("classes", [None, NAMES])
 def test_a_label_that_is_masked_is_unknown(problem, kind, classes):
     y = some(problem.y, 30)
-    given = np.array(NAMES)[y] if kind is str and classes else y.astype(object if kind is str else kind)
-    found = check_some_labels(np.ma.array(given, mask=y < 0), "estimate", len(y), 5, classes)
-    np.testing.assert_array_equal(found, y)
-    unmasked = check_some_labels(np.ma.array(given), "estimate", len(y), 5, classes)
+    arguments = np.array(NAMES)[y] if kind is str and classes else y.astype(object if kind is str else kind)
+    columns = check_some_labels(np.ma.array(arguments, mask=y < 0), "estimate", len(y), 5, classes)
+    np.testing.assert_array_equal(columns, y)
+    unmasked = check_some_labels(np.ma.array(arguments), "estimate", len(y), 5, classes)
     np.testing.assert_array_equal(unmasked[y >= 0], y[y >= 0])
 
 
@@ -164,9 +164,9 @@ def test_rows_of_any_kind_take_labels(problem, method):
             return fn(problem.proba[:7]) + fn(problem.proba[7:7]) + fn(problem.proba[7:300]) + fn(problem.proba[300:])
 
     for target in (Odd(), ArrayBlocks(problem.proba), pd.DataFrame(problem.proba)):
-        found = rp.estimate(problem.source, target, method, labels=labels)
-        np.testing.assert_allclose(found.prior, expected.prior, atol=1e-7)
-        np.testing.assert_allclose(found.interval()[0], expected.interval()[0], atol=1e-5)
+        estimate = rp.estimate(problem.source, target, method, labels=labels)
+        np.testing.assert_allclose(estimate.prior, expected.prior, atol=1e-7)
+        np.testing.assert_allclose(estimate.interval()[0], expected.interval()[0], atol=1e-5)
     order = np.argsort(-problem.proba, axis=1)[:, :4]
     top = order, np.take_along_axis(problem.proba, order, axis=1)
     np.testing.assert_allclose(rp.estimate(problem.source, top, method, labels=labels).prior, expected.prior, atol=2e-3)
@@ -178,11 +178,11 @@ def test_a_method_of_ones_own_sees_labelled_rows_as_certain(problem):
         return rp.PriorEstimate(prior, prior / source.prior, rp.Status.SOLVED, 1, 400, 0.0, source, target)
 
     labels = some(problem.y, 60)
-    found = rp.estimate(problem.source, problem.proba, mean, labels=labels)
+    estimate = rp.estimate(problem.source, problem.proba, mean, labels=labels)
     rows = problem.proba.copy()
     rows[labels >= 0] = np.eye(5)[labels[labels >= 0]]
-    np.testing.assert_allclose(found.prior, rows.mean(axis=0))
-    assert found.n_labels == 60
+    np.testing.assert_allclose(estimate.prior, rows.mean(axis=0))
+    assert estimate.n_labels == 60
 
 
 def test_of_long_targets_a_sample_of_the_others_decides(monkeypatch, problem):
@@ -200,13 +200,13 @@ def test_weights_of_chosen_rows_take_out_the_bias_of_the_choice():
     true = np.bincount(y, minlength=5) / len(y)
     common = int(true.argmax())
     chance = np.where(proba.argmax(axis=1) == common, 0.4, 0.04)
-    told, untold = [], []
+    answer, untold = [], []
     for seed in range(8):
         labels = np.where(np.random.default_rng(seed).random(len(y)) < chance, y, -1)
         weights = (labels >= 0).mean() / chance
-        told.append(pipe.estimate(proba, labels=labels, label_weights=weights, check=False).shares)
+        answer.append(pipe.estimate(proba, labels=labels, label_weights=weights, check=False).shares)
         untold.append(pipe.estimate(proba, labels=labels, check=False).shares)
-    error = [np.mean(found, axis=0)[common] - true[common] for found in (told, untold)]
+    error = [np.mean(result, axis=0)[common] - true[common] for result in (answer, untold)]
     assert abs(error[0]) < 0.02
     assert abs(error[1]) < 0.05
     even = pipe.estimate(proba, labels=labels, label_weights=np.full(len(y), 7.0), check=False)
@@ -224,9 +224,9 @@ def test_chosen_labels_that_refute_the_outputs_are_weighed_by_their_chances():
         rows, weights = rp.query(none, n=500, rng=seed)
         labels, label_weights = np.full(2000, -1), np.ones(2000)
         labels[rows], label_weights[rows] = y[rows], weights
-        found = rp.ebls(problem.source_prior, wrong, labels=labels, label_weights=label_weights)
+        estimate = rp.ebls(problem.source_prior, wrong, labels=labels, label_weights=label_weights)
         by_chance = np.bincount(y[rows], weights, minlength=5) / weights.sum()
-        errors.append([rp.metrics.kl(true, prior) for prior in (found.prior, by_chance, none.prior)])
+        errors.append([rp.metrics.kl(true, prior) for prior in (estimate.prior, by_chance, none.prior)])
     mean, alone, without = np.mean(errors, axis=0)
     assert mean < 1.5 * alone
     assert mean < 0.02 * without
@@ -280,8 +280,8 @@ def test_labels_of_other_rows_are_noticed():
     half = np.where(np.isin(problem.y, common) & (np.arange(1000) % 9 > 0), problem.y, swapped)
     assert pipe.estimate(problem.proba, labels=some(half, 300)).checks.labels_conflict == ""  # one in nine is no swap
     few = np.isin(problem.y, common) & (np.arange(1000) % 10 > 0)
-    found = pipe.estimate(problem.proba, labels=np.where(few, -1, swapped)).checks.labels_conflict
-    assert f"Samples labelled {common.min()} look like {common.max()}, and vice versa." in found
+    estimate = pipe.estimate(problem.proba, labels=np.where(few, -1, swapped)).checks.labels_conflict
+    assert f"Samples labelled {common.min()} look like {common.max()}, and vice versa." in estimate
 
 
 def weak(seed):
@@ -352,8 +352,8 @@ def test_right_labels_beside_a_weak_classifier_and_few_held_out_rows_are_believe
         source, target = rng.dirichlet(np.full(k, 3.0)), rng.dirichlet(np.full(k, 0.3))
         y = np.concatenate([rng.choice(k, 200, p=source), rng.choice(k, 1000, p=target)])
         rows = score_outputs(rng, y, k, 0.5, source)
-        found = rp.pipeline(rows[:200], y[:200]).estimate(rows[200:], labels=some(y[200:], 30))
-        assert found.checks.labels_conflict == ""
+        estimate = rp.pipeline(rows[:200], y[:200]).estimate(rows[200:], labels=some(y[200:], 30))
+        assert estimate.checks.labels_conflict == ""
 
 
 @pytest.mark.parametrize("m", [1, 5, 25, 60])
@@ -362,8 +362,8 @@ def test_a_label_that_nobody_expected_is_no_proof_of_a_shift(m):
     for _ in range(30):
         y = rng.choice(k, 800)
         rows = score_outputs(rng, y, k, 3)
-        found = rp.pipeline(rows[:500], y[:500]).estimate(rows[500:], labels=some(y[500:], m))
-        low += found.checks.shift_p < 0.01
+        estimate = rp.pipeline(rows[:500], y[:500]).estimate(rows[500:], labels=some(y[500:], m))
+        low += estimate.checks.shift_p < 0.01
     assert low <= 2
 
 
@@ -372,10 +372,10 @@ def test_labels_tell_of_a_shift_that_the_outputs_hide():
     order = np.argsort(y == 3)[::-1]
     rows, y = rows[order][:120], y[order][:120]  # half of them of the rarest class
     assert rp.metrics.kl(np.bincount(y, minlength=4) / 120, pipe.source.prior) > 0.3
-    found = pipe.estimate(rows, labels=some(y, 60))
-    assert found.checks.shift_p < pipe.estimate(rows).checks.shift_p
-    assert found.checks.shift_p < 1e-6
-    assert "The predictions have shifted" in repr(found)
+    estimate = pipe.estimate(rows, labels=some(y, 60))
+    assert estimate.checks.shift_p < pipe.estimate(rows).checks.shift_p
+    assert estimate.checks.shift_p < 1e-6
+    assert "The predictions have shifted" in repr(estimate)
 
 
 def test_labels_that_were_not_drawn_by_chance_are_noticed():
@@ -390,15 +390,15 @@ def test_labels_that_were_not_drawn_by_chance_are_noticed():
         rows, weights = rp.query(pipe.estimate(problem.proba), n=100, rng=seed)
         labels, label_weights = np.full(1500, -1), np.ones(1500)
         labels[rows], label_weights[rows] = y[rows], weights
-        found = pipe.estimate(problem.proba, labels=labels, label_weights=label_weights)
-        assert found.checks.labels_conflict == ""
+        estimate = pipe.estimate(problem.proba, labels=labels, label_weights=label_weights)
+        assert estimate.checks.labels_conflict == ""
         unweighted = pipe.estimate(problem.proba, labels=labels)
         assert "not a random sample" in unweighted.checks.labels_conflict
     picked = np.where(np.isin(y, common) & (np.arange(1500) < 300), y, -1)
-    found = pipe.estimate(problem.proba, labels=picked)
-    assert "The labelled samples are not a random sample" in found.checks.labels_conflict
+    estimate = pipe.estimate(problem.proba, labels=picked)
+    assert "The labelled samples are not a random sample" in estimate.checks.labels_conflict
     with pytest.warns(UserWarning, match="Label random samples"):
-        found.correct(problem.proba)
+        estimate.correct(problem.proba)
 
 
 def test_blocks_with_labels_and_without(problem):
@@ -418,14 +418,14 @@ def test_weights_that_outweigh_the_rows_leave_a_prior(seed: int) -> None:
     rows, labels = rng.dirichlet([0.05, 0.05], 43), np.full(43, -1)
     labels[:33] = 0
     weights = np.where(rng.random(43) < 0.1, 10.0, 0.1)
-    found = rp.ebls([1, 1], rows, labels=labels, label_weights=weights)
-    assert np.isfinite(found.prior).all()
-    assert np.isfinite(np.stack(found.interval())).all()
+    estimate = rp.ebls([1, 1], rows, labels=labels, label_weights=weights)
+    assert np.isfinite(estimate.prior).all()
+    assert np.isfinite(np.stack(estimate.interval())).all()
 
 
 def test_some_labels_in_an_array_of_short_text_may_be_fewer_letters_than_a_class_has():
-    found = check_some_labels(np.array(["", "ox"]), "test", 2, 2, ("elephant", "ox"))
-    assert found.tolist() == [-1, 1]
+    columns = check_some_labels(np.array(["", "ox"]), "test", 2, 2, ("elephant", "ox"))
+    assert columns.tolist() == [-1, 1]
 
 
 def test_an_output_of_zero_is_no_proof_against_labels_of_one_class():
@@ -446,8 +446,8 @@ def test_the_accuracy_of_rows_that_are_all_labelled_is_known_whatever_they_weigh
     pipe = rp.pipeline(rows[:300], y[:300])
     est = pipe.estimate(rows[300:], labels=y[300:], label_weights=rng.uniform(0.5, 2.0, 400), check=False)
     right = np.mean(np.asarray(est.correct(rows[300:])).argmax(axis=1) == y[300:])
-    found = rp.diagnose(pipe.source, est.target, estimate=est)
-    assert found.accuracy[1] == pytest.approx(right, abs=1e-9)
+    diagnosis = rp.diagnose(pipe.source, est.target, estimate=est)
+    assert diagnosis.accuracy[1] == pytest.approx(right, abs=1e-9)
 
 
 def test_weights_are_checked_for_methods_that_need_none(problem):
@@ -461,10 +461,10 @@ def test_diagnose_says_that_labels_contradict_the_outputs():
     pipe, labels = rp.pipeline(*problem.source.heldout), np.full(600, -1)
     labels[:150] = np.roll(problem.y[:150], 1)
     est = pipe.estimate(problem.proba, labels=labels)
-    found = rp.diagnose(pipe.source, est.target, estimate=est)
+    diagnosis = rp.diagnose(pipe.source, est.target, estimate=est)
     assert est.checks.labels_conflict
-    assert str(found).startswith(est.checks.labels_conflict)
-    assert found.may_harm
+    assert str(diagnosis).startswith(est.checks.labels_conflict)
+    assert diagnosis.may_harm
 
 
 def test_intervals_with_labels_cover_and_shrink():

@@ -29,8 +29,8 @@ def test_channels_come_out_as_stored(experiment, stored):
     data = load("lid176")
     pipe = rp.pipeline(data.heldout_proba, data.heldout_y, classes=data.classes)
     names = ("Croatia", "Netherlands", "Indonesia")
-    found = {"channels": {name: experiment.channel(data, pipe, name) for name in names}}
-    assert experiment.differences(found, {"channels": {name: stored["channels"][name] for name in names}}) == []
+    results = {"channels": {name: experiment.channel(data, pipe, name) for name in names}}
+    assert experiment.differences(results, {"channels": {name: stored["channels"][name] for name in names}}) == []
 
 
 def test_a_figure_that_moved_is_named(experiment, stored):

@@ -102,8 +102,8 @@ def test_without_labels_only_the_tests_scale_the_correction(problem) -> None:
 @pytest.mark.parametrize("method", ["online-ebls", "online-fmapls", "fth"])
 def test_labels_of_rows_that_were_never_learned_are_refused(method, problem) -> None:
     stream = rp.Stream(method, problem.source)
-    said = "^Stream.observe: `y` must belong to samples that were learned; got 1 label of 0 samples. Learn a "
-    with pytest.raises(rp.InputError, match=said):
+    message = "^Stream.observe: `y` must belong to samples that were learned; got 1 label of 0 samples. Learn a "
+    with pytest.raises(rp.InputError, match=message):
         stream.observe(problem.proba[0], 1)
     assert stream == rp.Stream(method, problem.source)
     stream.learn_many(problem.proba[:3])
@@ -231,14 +231,14 @@ def test_a_bound_on_what_a_label_moves_holds_for_the_correction(problem) -> None
     np.testing.assert_allclose(stream.weights, (stream.prior / stream.source.prior) ** share)
 
 
-@pytest.mark.parametrize(("label", "said"), [
+@pytest.mark.parametrize(("label", "message"), [
     (7, "must lie between 0 and 4; got 7. Whole numbers"),
     (None, "must hold the class of every row; got a missing label."),
     ("owl", "must hold the column index of each row's class; got names, as 'owl'."),
 ])  # fmt: skip
-def test_one_label_is_told_as_one(problem, label, said) -> None:
+def test_one_label_is_told_as_one(problem, label, message) -> None:
     stream = rp.Stream("online-ebls", problem.source)
-    with pytest.raises(rp.InputError, match=f"^Stream.observe: `y` {re.escape(said)}"):
+    with pytest.raises(rp.InputError, match=f"^Stream.observe: `y` {re.escape(message)}"):
         stream.observe(problem.proba[0], label)
 
 

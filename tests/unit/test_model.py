@@ -40,9 +40,9 @@ def share_of(y, k=4):
 def test_outputs_that_are_all_alike_change_nothing():
     proba = np.tile(EPS, (500, 1))
     for source in (EPS, rp.summarize(proba[:200], np.arange(200) % 4)):
-        found = rp.ebls(source, proba)
-        np.testing.assert_allclose(found.correct(proba), proba, atol=0.01)
-        np.testing.assert_allclose(found.shares, EPS, atol=0.01)
+        estimate = rp.ebls(source, proba)
+        np.testing.assert_allclose(estimate.correct(proba), proba, atol=0.01)
+        np.testing.assert_allclose(estimate.shares, EPS, atol=0.01)
 
 
 @pytest.mark.parametrize("n", [100, 200, 1000])
@@ -50,8 +50,8 @@ def test_without_a_shift_corrected_probabilities_are_not_worse(n):
     worse = []
     for seed in range(20):
         proba, y = bayes_outputs(EPS, 1000, distance=0.7, seed=seed)
-        found = rp.ebls(source_of(n, seed=100 + seed, distance=0.7), proba)
-        worse.append(rp.metrics.log_loss(found.correct(proba), y) - rp.metrics.log_loss(proba, y))
+        estimate = rp.ebls(source_of(n, seed=100 + seed, distance=0.7), proba)
+        worse.append(rp.metrics.log_loss(estimate.correct(proba), y) - rp.metrics.log_loss(proba, y))
     assert np.mean(worse) < 0.001
     assert np.mean(np.array(worse) > 0.01) <= 0.05
 
@@ -85,20 +85,20 @@ def test_a_tiny_batch_changes_next_to_nothing(n):
 def test_a_clear_shift_is_followed():
     proba, y = bayes_outputs(OTHER, 2000)
     for source, error in ((EPS, 0.1), (source_of(200), 0.08), (source_of(1000), 0.04)):  # counts alone: half as sure
-        found = rp.ebls(source, proba)
-        np.testing.assert_allclose(found.shares, share_of(y), atol=error)
-        np.testing.assert_allclose(found.prior, OTHER, atol=error)
-        assert rp.metrics.log_loss(found.correct(proba), y) < rp.metrics.log_loss(proba, y) - 0.05
+        estimate = rp.ebls(source, proba)
+        np.testing.assert_allclose(estimate.shares, share_of(y), atol=error)
+        np.testing.assert_allclose(estimate.prior, OTHER, atol=error)
+        assert rp.metrics.log_loss(estimate.correct(proba), y) < rp.metrics.log_loss(proba, y) - 0.05
 
 
 def test_shares_are_of_these_samples_and_the_prior_of_their_population():
     """Few samples of a sharp classifier: it tells their shares exactly, and their population hardly."""
     proba, y = bayes_outputs(EPS, 40, distance=8.0, seed=3)
-    found = rp.ebls(source_of(1000, distance=8.0), proba)
-    np.testing.assert_allclose(found.shares, share_of(y), atol=0.01)
-    width = {of: np.subtract(*found.interval(of=of)[::-1]) for of in ("shares", "prior")}
+    estimate = rp.ebls(source_of(1000, distance=8.0), proba)
+    np.testing.assert_allclose(estimate.shares, share_of(y), atol=0.01)
+    width = {of: np.subtract(*estimate.interval(of=of)[::-1]) for of in ("shares", "prior")}
     assert (width["prior"] > width["shares"]).all()
-    lower, upper = found.interval(of="prior")
+    lower, upper = estimate.interval(of="prior")
     assert ((lower <= EPS) & (upper >= EPS)).all()
 
 
@@ -114,10 +114,10 @@ def test_fewer_held_out_samples_are_trusted_less():
 def test_the_estimate_lies_in_its_interval(target, n):
     proba, _ = bayes_outputs(target, n, seed=n)
     for source in (EPS, source_of(150)):
-        found = rp.ebls(source, proba)
-        for of, estimate in (("shares", found.shares), ("prior", found.prior)):
+        result = rp.ebls(source, proba)
+        for of, estimate in (("shares", result.shares), ("prior", result.prior)):
             for level in (0.05, 0.5, 0.95):
-                lower, upper = found.interval(level, of=of)
+                lower, upper = result.interval(level, of=of)
                 assert ((lower <= estimate) & (estimate <= upper)).all()
                 assert ((lower >= 0) & (upper <= 1)).all()
 
@@ -136,9 +136,9 @@ def test_intervals_cover_if_held_out_samples_are_few(of):
 
 def test_an_interval_holds_the_share_of_a_class_that_does_not_occur():
     problem = make_problem(k=4, n=1500, separation=2.5)
-    found = rp.ebls(problem.source, problem.proba[problem.y != 3])
+    estimate = rp.ebls(problem.source, problem.proba[problem.y != 3])
     for of in ("shares", "prior"):
-        lower, upper = found.interval(of=of)
+        lower, upper = estimate.interval(of=of)
         assert lower[3] == 0 < upper[3]
 
 
@@ -148,24 +148,24 @@ def test_if_samples_are_many_a_part_finds_the_weights_and_all_count_in_the_share
     whole, part = rp.ebls(source, proba), rp.ebls(source, proba, settings=Settings(max_samples=4000))
     np.testing.assert_allclose(part.shares, whole.shares, atol=0.01)
     np.testing.assert_allclose(part.shares, share_of(y), atol=0.03)
-    for found in (whole, part):  # the interval is centred where the estimate is
-        lower, upper = found.interval()
-        np.testing.assert_allclose((lower + upper) / 2, found.shares, atol=0.01)
+    for result in (whole, part):  # the interval is centred where the estimate is
+        lower, upper = result.interval()
+        np.testing.assert_allclose((lower + upper) / 2, result.shares, atol=0.01)
 
 
 def test_training_counts_beat_the_noise_of_few_held_out_samples():
     heldout, y = bayes_outputs(EPS, 60, seed=11)
-    found = rp.ebls(rp.summarize(heldout, y, prior=EPS), bayes_outputs(EPS, 300)[0], base=EPS)
-    np.testing.assert_allclose(found.prior, EPS, atol=0.03)
+    estimate = rp.ebls(rp.summarize(heldout, y, prior=EPS), bayes_outputs(EPS, 300)[0], base=EPS)
+    np.testing.assert_allclose(estimate.prior, EPS, atol=0.03)
 
 
 def test_a_class_without_held_out_samples_keeps_its_training_share():
     heldout, y = bayes_outputs(EPS, 600, seed=5)
     kept = y != 2
     source = rp.summarize(heldout[kept], y[kept], prior=EPS)
-    found = rp.ebls(source, bayes_outputs(EPS, 1500)[0], base=EPS)
-    np.testing.assert_allclose(found.weights, 1, atol=0.2)
-    np.testing.assert_allclose(found.shares, EPS, atol=0.04)
+    estimate = rp.ebls(source, bayes_outputs(EPS, 1500)[0], base=EPS)
+    np.testing.assert_allclose(estimate.weights, 1, atol=0.2)
+    np.testing.assert_allclose(estimate.shares, EPS, atol=0.04)
 
 
 def test_a_class_that_no_held_out_sample_resembles_gets_nothing():
@@ -178,8 +178,8 @@ def test_a_class_that_no_held_out_sample_resembles_gets_nothing():
 
 def test_labels_of_all_samples_give_their_shares():
     proba, y = bayes_outputs(OTHER, 300)
-    found = rp.ebls(source_of(200), proba, labels=y)
-    np.testing.assert_allclose(found.shares, share_of(y), atol=1e-6)
+    estimate = rp.ebls(source_of(200), proba, labels=y)
+    np.testing.assert_allclose(estimate.shares, share_of(y), atol=1e-6)
 
 
 def test_random_labels_bring_shares_and_weights_closer():
@@ -188,8 +188,8 @@ def test_random_labels_bring_shares_and_weights_closer():
         proba, y = bayes_outputs(OTHER, 600, distance=0.5, seed=seed)
         labels = np.where(np.arange(600) < 150, y, -1)
         source = source_of(200, seed=50 + seed, distance=0.5)
-        errors[seed] = [np.abs(rp.ebls(source, proba, labels=known).shares - share_of(y)).sum()
-                        for known in (None, labels)]  # fmt: skip
+        errors[seed] = [np.abs(rp.ebls(source, proba, labels=reference).shares - share_of(y)).sum()
+                        for reference in (None, labels)]  # fmt: skip
     assert errors[:, 1].mean() < 0.7 * errors[:, 0].mean()
 
 
@@ -205,8 +205,8 @@ def test_samples_that_are_all_alike_divide_nothing_by_zero(n):
     heldout = rng.dirichlet([1, 1, 1], 200)
     y = np.array([rng.choice(3, p=row) for row in heldout])
     with np.errstate(divide="raise", invalid="raise"):
-        found = rp.ebls(rp.summarize(heldout, y), [[0.5, 0.25, 0.25]] * n)
-    assert np.isfinite(found.prior).all()
+        estimate = rp.ebls(rp.summarize(heldout, y), [[0.5, 0.25, 0.25]] * n)
+    assert np.isfinite(estimate.prior).all()
 
 
 def test_a_source_share_near_none_leaves_a_prior():
@@ -237,12 +237,12 @@ def test_evidence_is_the_integral_over_the_weights():
     for size in (1.0, 10.0):
         gamma = GammaPrior(np.full(2, size), np.ones(2), 0.0)
         fit = fit_weights(samples, *stacked([gamma]), np.ones((1, 2)), tol=1e-8)
-        found = laplace(samples, gamma, fit.weights[0]).log_evidence
+        result = laplace(samples, gamma, fit.weights[0]).log_evidence
         grid = [np.exp([a, b]) for a in u for b in u]
         values = [log_likelihood(samples, w) + log_gamma_density(w, gamma.size, gamma.mean).sum()
                   for w in grid]  # fmt: skip
         exact = np.logaddexp.reduce(values) + 2 * np.log(u[1] - u[0])
-        assert found == pytest.approx(exact, abs=0.15)
+        assert result == pytest.approx(exact, abs=0.15)
 
 
 def test_absent_and_dominant_classes_are_found_among_many():
@@ -254,7 +254,7 @@ def test_absent_and_dominant_classes_are_found_among_many():
             rp.ebls(pipe.source, pipe.calibrate(target.proba), base=pipe.options["base"], settings=settings)
             for settings in (Settings(), Settings(odd_share=1e-6))
         )
-        error = [rp.metrics.kl(share_of(target.y, 77), found.shares, floor=1e-8) for found in (with_odd, without)]
+        error = [rp.metrics.kl(share_of(target.y, 77), result.shares, floor=1e-8) for result in (with_odd, without)]
         assert error[0] < 0.9 * error[1]
 
 

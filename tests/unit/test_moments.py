@@ -25,10 +25,10 @@ def test_the_source_prior_is_what_was_asked_for(problem: Problem) -> None:
     proba, y = problem.source.heldout
     np.testing.assert_allclose(rp.summarize(proba, y).prior, proba.mean(axis=0))
     np.testing.assert_allclose(rp.summarize(proba, y, prior="labels").prior, np.bincount(y) / len(y))
-    given = rp.summarize(proba, y, prior=[1, 2, 3, 4, 10], classes=list("abcde"))
-    np.testing.assert_allclose(given.prior, np.array([1, 2, 3, 4, 10]) / 20)
-    assert given.classes == tuple("abcde")
-    assert "given" in given.made
+    inputs = rp.summarize(proba, y, prior=[1, 2, 3, 4, 10], classes=list("abcde"))
+    np.testing.assert_allclose(inputs.prior, np.array([1, 2, 3, 4, 10]) / 20)
+    assert inputs.classes == tuple("abcde")
+    assert "given" in inputs.made
 
 
 @pytest.mark.parametrize(

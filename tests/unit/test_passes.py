@@ -84,12 +84,12 @@ def test_many_rows_are_read_a_handful_of_times(absent: int, monkeypatch: pytest.
     whole = rp.mlls(problem.source_prior, rows)
     monkeypatch.setattr("reprior.batch.solve.IN_MEMORY", 20_000)  # a tenth of the rows
     blocks = Counted(rows, 1500)
-    found = rp.mlls(problem.source_prior, blocks)
-    assert found.status is rp.Status.OPTIMUM  # the duality gap certifies it
+    estimate = rp.mlls(problem.source_prior, blocks)
+    assert estimate.status is rp.Status.OPTIMUM  # the duality gap certifies it
     assert blocks.passes <= 8
-    assert found.n_iter == blocks.passes
-    np.testing.assert_allclose(found.prior, whole.prior, atol=1e-6)
-    assert found.log_likelihood == pytest.approx(whole.log_likelihood, abs=2e-8 * len(rows))
+    assert estimate.n_iter == blocks.passes
+    np.testing.assert_allclose(estimate.prior, whole.prior, atol=1e-6)
+    assert estimate.log_likelihood == pytest.approx(whole.log_likelihood, abs=2e-8 * len(rows))
     array = rp.mlls(problem.source_prior, rows)  # an array of more numbers than are held begins with a sample too
     assert array.n_iter <= 8
     np.testing.assert_allclose(array.prior, whole.prior, atol=1e-6)
@@ -102,17 +102,17 @@ def test_a_sample_that_misleads_costs_passes_and_no_more(monkeypatch: pytest.Mon
     rows[::10] = rows[np.flatnonzero(problem.y == 0)[0]]
     whole = rp.mlls(problem.source_prior, rows)
     monkeypatch.setattr("reprior.batch.solve.IN_MEMORY", 3_600)
-    found = rp.mlls(problem.source_prior, Cut(rows, 700))
-    assert found.status is rp.Status.OPTIMUM
-    np.testing.assert_allclose(found.prior, whole.prior, atol=1e-6)
+    estimate = rp.mlls(problem.source_prior, Cut(rows, 700))
+    assert estimate.status is rp.Status.OPTIMUM
+    np.testing.assert_allclose(estimate.prior, whole.prior, atol=1e-6)
 
 
 def test_few_rows_in_blocks_are_read_once() -> None:
     problem = make_problem(k=5, n=400)
     blocks = Counted(problem.proba, 30)
-    found = rp.mlls(problem.source_prior, blocks)
-    assert blocks.passes == found.n_iter == 1
-    np.testing.assert_allclose(found.prior, rp.mlls(problem.source_prior, problem.proba).prior, atol=1e-12)
+    estimate = rp.mlls(problem.source_prior, blocks)
+    assert blocks.passes == estimate.n_iter == 1
+    np.testing.assert_allclose(estimate.prior, rp.mlls(problem.source_prior, problem.proba).prior, atol=1e-12)
 
 
 def test_ebls_reads_many_rows_a_handful_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_all_rows_make_good_for_a_sample_of_few_rows_a_class(monkeypatch: pytest
     for seed in range(3):
         prior = rp.simulate.dirichlet(77, 1.0, rng=seed)
         target = rp.simulate.resample(data.pool_proba, data.pool_y, prior, n=3000, rng=seed)
-        for size, found in ((4_000_000, whole), (400 * 77, some)):
+        for size, result in ((4_000_000, whole), (400 * 77, some)):
             monkeypatch.setattr("reprior.rows.passes.SAMPLE", size)
-            found.append(rp.metrics.kl(target.prior, rp.ebls(source, target.proba).prior))
+            result.append(rp.metrics.kl(target.prior, rp.ebls(source, target.proba).prior))
     assert np.mean(some) < 1.3 * np.mean(whole)

@@ -7,7 +7,7 @@ from time import process_time
 
 import numpy as np
 import pytest
-from worlds import gaussian_outputs, softmax
+from worlds import gaussian_outputs, posteriors, softmax, two_gaussians
 
 import reprior as rp
 from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, summarize
@@ -57,9 +57,9 @@ def test_a_free_bias_carries_the_held_out_mix_and_one_held_back_what_training_ga
     np.testing.assert_allclose(implied_prior(rows, counts, ridge=1e-9), mean, rtol=1e-6)
     constant = np.tile(mean, (500, 1))  # outputs that do not vary carry their mean, whatever the counts
     np.testing.assert_allclose(implied_prior(constant, counts, ridge=1e12), mean, rtol=1e-6)
-    found = implied_prior(rows, counts, ridge=10.0)
-    np.testing.assert_allclose(found[0] / found[1], mean[0] / mean[1], rtol=0.1)
-    near = (found[2] - mean[2]) / (pooled[2] - mean[2])  # of the way to the pooled one
+    result = implied_prior(rows, counts, ridge=10.0)
+    np.testing.assert_allclose(result[0] / result[1], mean[0] / mean[1], rtol=0.1)
+    near = (result[2] - mean[2]) / (pooled[2] - mean[2])  # of the way to the pooled one
     assert 0.3 < near < 1
 
 
@@ -127,9 +127,9 @@ def test_no_shift_found_beside_counts_changes_no_share():
     rng = np.random.default_rng(5)
     held, y = outputs(2000, EPS, seed=9)
     some = rng.permutation(np.concatenate([np.flatnonzero(y == 0)[:40], np.flatnonzero(y > 0)[:110]]))
-    found = pipeline(held[some], y[some], counts=COUNTS).estimate(outputs(1000, EPS, seed=10)[0])
-    assert found.checks.shift_p > 0.05
-    np.testing.assert_allclose(found.weights, 1, atol=0.1)
+    estimate = pipeline(held[some], y[some], counts=COUNTS).estimate(outputs(1000, EPS, seed=10)[0])
+    assert estimate.checks.shift_p > 0.05
+    np.testing.assert_allclose(estimate.weights, 1, atol=0.1)
 
 
 def test_a_weak_classifier_whose_shares_would_move_far_is_not_corrected_in_full():
@@ -138,23 +138,22 @@ def test_a_weak_classifier_whose_shares_would_move_far_is_not_corrected_in_full(
     def weak(n, prior, seed, moved=0.0):
         rng = np.random.default_rng(seed)
         y = (rng.random(n) < prior).astype(int)
-        z = 0.5 * (rng.normal(size=n) + 0.5 * y - 0.25 + moved) + np.log(0.4 / 0.6)
-        p = 1 / (1 + np.exp(-z))
-        return np.column_stack([1 - p, p]), y
+        x = rng.normal(size=(n, 1)) + 0.5 * y[:, None] + moved
+        return posteriors(x, np.array([[0.0], [0.5]]), np.array([0.6, 0.4])), y
 
     pipe = pipeline(*weak(1000, 0.4, 0))
     shares = []
     for seed in range(1, 6):
         rows, labels = weak(2000, 0.4, seed, moved=0.4)  # the inputs moved; the classes are as they were
-        found, whole = (pipe.estimate(rows, on_reject=how) for how in ("scale", "ignore"))
-        assert found.checks.log_evidence > -4  # hardly to be found by a test
-        assert found.checks.amplification > 2
-        shares.append(found.acts.share)
+        result, whole = (pipe.estimate(rows, on_reject=how) for how in ("scale", "ignore"))
+        assert result.checks.log_evidence > -4  # hardly to be found by a test
+        assert result.checks.amplification > 2
+        shares.append(result.acts.share)
         calibrated, own = pipe.calibrate(rows), (np.arange(2000), labels)
-        fixed = rp.correct(calibrated, found.weights)
+        fixed = rp.correct(calibrated, result.weights)
         harm = [np.log(calibrated[own] / x[own]).mean() for x in (fixed, whole.correct(rows))]
         assert harm[0] < 0.5 * harm[1]
-        assert "times as far as the mean prediction" in repr(found)
+        assert "times as far as the mean prediction" in repr(result)
     assert np.mean(shares) < 0.5
     least = pipe.estimate(weak(2000, 0.4, 1 + int(np.argmin(shares)), moved=0.4)[0])
     with pytest.warns(UserWarning, match="times as far as the mean prediction"):
@@ -203,9 +202,9 @@ def test_class_weights_need_nothing_and_may_be_told():
     target, y_new = outputs(3000, np.array([0.8, 0.2]), carried=flat, seed=4)
     truth = np.bincount(y_new) / 3000
     for pipe in (pipeline(held, y), pipeline(held, y, prior=[1, 1]), pipeline(held, y, prior=[1, 1], counts=[950, 50])):
-        found = pipe.estimate(target).prior
-        np.testing.assert_allclose(found, truth, atol=0.06)
-        corrected = pipe.correct(target, found)
+        estimate = pipe.estimate(target).prior
+        np.testing.assert_allclose(estimate, truth, atol=0.06)
+        corrected = pipe.correct(target, estimate)
         own = corrected[np.arange(3000), y_new]
         assert -np.log(own).mean() < -np.log(target[np.arange(3000), y_new]).mean()
 
@@ -304,14 +303,14 @@ def test_summarize_of_calibrated_outputs_is_the_same_source():
 def test_hard_outputs_and_counts_of_another_mix_do_not_ruin_the_estimate():
     rng = np.random.default_rng(0)
     rows = np.eye(3)[rng.integers(0, 3, 300)]
-    found = pipeline(rows, rows.argmax(axis=1), counts=[9000, 900, 100]).estimate(rows).prior
-    np.testing.assert_allclose(found, rows.mean(axis=0), atol=0.05)
+    estimate = pipeline(rows, rows.argmax(axis=1), counts=[9000, 900, 100]).estimate(rows).prior
+    np.testing.assert_allclose(estimate, rows.mean(axis=0), atol=0.05)
 
 
 def test_the_pooled_prior_lies_between_what_it_pools_however_far_apart():
     for counts in ([900.0, 100.0], [9800.0, 200.0], [100000.0, 10.0]):
-        found = pooled_prior(np.tile([0.45, 0.55], (500, 1)), np.array(counts))
-        assert 0.44 < found[0] <= counts[0] / sum(counts)
+        result = pooled_prior(np.tile([0.45, 0.55], (500, 1)), np.array(counts))
+        assert 0.44 < result[0] <= counts[0] / sum(counts)
 
 
 def test_names_of_methods_may_be_capital_and_stand_for_the_same():
@@ -345,9 +344,9 @@ def test_a_class_that_held_out_rows_lack_keeps_its_training_share(blunt: float) 
                                                ("calibrate", "calibration"), ("bas", "base")])  # fmt: skip
 def test_a_slip_in_a_keyword_is_told_at_once(problem, option, meant):
     rows, y = problem.source.heldout
-    for given in ({}, {"counts": [1, 1, 1, 1, 1]}):
+    for inputs in ({}, {"counts": [1, 1, 1, 1, 1]}):
         with pytest.raises(rp.InputError, match=rf"got {option}\. Perhaps you mean `{meant}`\."):
-            rp.pipeline(rows, y, **given, **{option: [1, 2, 3, 4, 5]})
+            rp.pipeline(rows, y, **inputs, **{option: [1, 2, 3, 4, 5]})
     with pytest.raises(rp.InputError, match="`options` must be among n_iter, tol; got base"):
         rp.pipeline(rows, y, method="em", base=[1, 1, 1, 1, 1])
 
@@ -365,10 +364,10 @@ def test_options_of_a_function_are_looked_at_too(problem):
 
 def test_what_is_given_is_told(problem):
     rows, y = problem.source.heldout
-    for given, said in (({}, "none of them"), ({"proba": rows}, "only `proba`"), ({"y": y}, "only `y`"),
+    for inputs, message in (({}, "none of them"), ({"proba": rows}, "only `proba`"), ({"y": y}, "only `y`"),
                         ({"y": y, "counts": [1, 1, 1, 1, 1]}, "only `y` and `counts`")):  # fmt: skip
-        with pytest.raises(rp.InputError, match=f"; got {said}\\."):
-            rp.pipeline(**given)
+        with pytest.raises(rp.InputError, match=f"; got {message}\\."):
+            rp.pipeline(**inputs)
 
 
 @pytest.mark.parametrize("nothing", [np.nan, None, ""])
@@ -377,9 +376,9 @@ def test_a_missing_label_is_called_missing(problem, nothing):
     names = np.array(list("abcde"), object)[y]
     numbers = y.astype(float)
     names[4], numbers[4] = nothing, np.nan
-    said = r"`y` must hold the class of every row; got a missing label, first at row 4, 1 in all\. Drop those rows\."
+    message = r"`y` must hold the class of every row; got a missing label, first at row 4, 1 in all\. Drop those rows\."
     for labels in (names, list(names), numbers):
-        with pytest.raises(rp.InputError, match=said):
+        with pytest.raises(rp.InputError, match=message):
             rp.pipeline(rows, labels, classes=list("abcde"))
 
 
@@ -407,8 +406,8 @@ def test_a_pipeline_in_the_place_of_a_source_is_told_what_to_do(problem):
 
 def test_one_class_without_a_held_out_row_is_one(problem):
     rows, y = problem.source.heldout
-    seen = y != 2
-    note = rp.pipeline(rows[seen], y[seen], method="mlls").estimate(rows).interval().note
+    observed = y != 2
+    note = rp.pipeline(rows[observed], y[observed], method="mlls").estimate(rows).interval().note
     assert "1 class has no held-out sample. Its classifier error" in note
 
 
@@ -440,19 +439,17 @@ def test_two_exchanged_class_names_among_many_are_noticed() -> None:
 @pytest.mark.parametrize("separation", [1.5, 2.5, 4.0])
 def test_swapped_columns_are_noticed_with_ten_rare_held_out_samples(separation: float) -> None:
     """They used to pass in silence, and almost everything was called fraud."""
-    names, found = np.array(["legit", "fraud"]), 0
+    names, result = np.array(["legit", "fraud"]), 0
     for seed in range(15):
         rng = np.random.default_rng(seed)
         y = np.zeros(1000, int)
         y[rng.choice(1000, 10, replace=False)] = 1
-        log_odds = separation * (rng.normal(size=1000) + separation * y) - separation**2 / 2 + np.log(0.01 / 0.99)
-        fraud = 1 / (1 + np.exp(-log_odds))
-        rows = np.column_stack([1 - fraud, fraud])
+        rows = two_gaussians(rng, y, separation, (0.99, 0.01))
         rp.pipeline(rows, names[y], classes=["legit", "fraud"])
         with pytest.warns(UserWarning, match="contradict each other|hardly agree"):
             rp.pipeline(rows, names[y], classes=["fraud", "legit"])
-        found += bool(label_mismatch(rp.summarize(rows, rng.permutation(y)), None))  # shuffled
-    assert found >= {1.5: 0, 2.5: 3, 4.0: 11}[separation]  # of a weak classifier nothing tells shuffled labels
+        result += bool(label_mismatch(rp.summarize(rows, rng.permutation(y)), None))  # shuffled
+    assert result >= {1.5: 0, 2.5: 3, 4.0: 11}[separation]  # of a weak classifier nothing tells shuffled labels
 
 
 def test_labels_of_other_rows_are_noticed_and_the_estimate_says_so_first(tmp_path: Path) -> None:
@@ -461,16 +458,16 @@ def test_labels_of_other_rows_are_noticed_and_the_estimate_says_so_first(tmp_pat
     rows = rng.dirichlet(np.ones(3), 300) + 2 * np.eye(3)[y]
     rows /= rows.sum(axis=1, keepdims=True)
     one = "All 300 held-out samples have the class b"
-    for wrong, said in (
+    for wrong, message in (
         (np.roll(y, 1), "hardly agree"), (rng.permutation(y), "hardly agree"), (np.ones_like(y), one),
     ):  # fmt: skip
-        with pytest.warns(UserWarning, match=said) as told:
+        with pytest.warns(UserWarning, match=message) as answer:
             pipe = rp.pipeline(rows, wrong, classes=["a", "b", "c"])
-        assert len(told) == 1
+        assert len(answer) == 1
         pipe.save(tmp_path / "m.reprior")
-        for known in (pipe, rp.load(tmp_path / "m.reprior")):
-            lines = str(known.estimate(rows).detach()).splitlines()
-            assert lines[1] == str(told[0].message)
+        for reference in (pipe, rp.load(tmp_path / "m.reprior")):
+            lines = str(reference.estimate(rows).detach()).splitlines()
+            assert lines[1] == str(answer[0].message)
     assert "agree" not in str(rp.pipeline(rows, y).estimate(rows))
 
 
@@ -487,19 +484,19 @@ def test_few_held_out_rows_give_no_class_a_bias_and_the_estimate_says_how_few() 
     y = np.arange(600) % 3
     rows = rng.dirichlet(np.ones(3), 600) + np.eye(3)[y]
     rows /= rows.sum(axis=1, keepdims=True)
-    for n, said in ((9, True), (10, False)):
+    for n, message in ((9, True), (10, False)):
         pipe = rp.pipeline(rows[:n], y[:n])
         assert pipe.calibrator is not None
-        assert (pipe.calibrator.kind == "temperature") == said
-        assert (np.ptp(pipe.calibrator.bias) == 0) == said
-        assert (f"error is unknown: there are only {n} held-out samples" in str(pipe.estimate(rows))) == said
+        assert (pipe.calibrator.kind == "temperature") == message
+        assert (np.ptp(pipe.calibrator.bias) == 0) == message
+        assert (f"error is unknown: there are only {n} held-out samples" in str(pipe.estimate(rows))) == message
 
 
 def test_select_warns_of_labels_once() -> None:
     rng = np.random.default_rng(0)
-    with pytest.warns(UserWarning, match="hardly agree") as told:
+    with pytest.warns(UserWarning, match="hardly agree") as answer:
         rp.select(rng.dirichlet(np.ones(3), 200), rng.integers(3, size=200), trials=2, calibrations=[], methods=[])
-    assert len(told) == 1
+    assert len(answer) == 1
 
 
 def test_noise_of_outputs_for_a_class_that_no_held_out_row_resembles_is_no_sign_of_it():
@@ -619,8 +616,8 @@ except MemoryError as error:
     if not Path("/proc/self/statm").exists():
         pytest.skip("no /proc")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    said = "must fit into 0.4 GB of free memory, at 20 bytes per number; got 500 × 40,000 numbers"
-    assert said in done.stdout, done.stderr
+    message = "must fit into 0.4 GB of free memory, at 20 bytes per number; got 500 × 40,000 numbers"
+    assert message in done.stdout, done.stderr
 
 
 def two_classes(seed: int, n: int, rare: float):
@@ -655,11 +652,11 @@ def test_a_rise_of_the_smallest_size_is_found_as_often_as_promised() -> None:
     pipe = rp.pipeline(*two_classes(0, 3000, 0.1))
     rise = pipe.smallest_rise(500)
     assert 0.01 < rise[1] < 0.1
-    found = []
+    results = []
     for seed in range(60):
         fresh, (target, _) = rp.pipeline(*two_classes(seed, 3000, 0.1)), two_classes(1000 + seed, 500, 0.1 + rise[1])
-        found.append(fresh.estimate(target).checks.shift_p < 0.1)
-    assert 0.65 < np.mean(found) < 0.95  # 0.8, by a test that looks to both sides
+        results.append(fresh.estimate(target).checks.shift_p < 0.1)
+    assert 0.65 < np.mean(results) < 0.95  # 0.8, by a test that looks to both sides
     assert (pipe.smallest_rise(5000) < rise).all()
     assert (pipe.smallest_rise(500, power=0.5) < rise).all()
     rows, y = two_classes(0, 3000, 0.1)

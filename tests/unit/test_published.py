@@ -139,8 +139,8 @@ def test_gradients_are_those_of_the_published_risks(source):
         return share @ [-own[y == k].mean() for k in range(K)]
 
     held = Rogd(source).held_out
-    found = error_gradient(held, source.prior, prior, share)
-    np.testing.assert_allclose(found, numeric(error_rate, prior), atol=1e-6)
+    result = error_gradient(held, source.prior, prior, share)
+    np.testing.assert_allclose(result, numeric(error_rate, prior), atol=1e-6)
     risk, gradient = risk_and_gradient(held, bias, share)
     assert risk == pytest.approx(log_loss(bias))
     np.testing.assert_allclose(gradient, numeric(log_loss, bias), atol=1e-6)

@@ -19,10 +19,10 @@ from reprior.rows.correction import correct_rows
 
 @pytest.fixture(scope="module")
 def data():
-    found = datasets.load("banking77")
-    pipe = rp.pipeline(found.heldout_proba, found.heldout_y, counts=found.counts)
+    loaded = datasets.load("banking77")
+    pipe = rp.pipeline(loaded.heldout_proba, loaded.heldout_y, counts=loaded.counts)
     prior = rp.simulate.shuffled_long_tail(77, 0.02, rng=1)
-    return pipe, rp.simulate.resample(found.pool_proba, found.pool_y, prior, n=1500, rng=1)
+    return pipe, rp.simulate.resample(loaded.pool_proba, loaded.pool_y, prior, n=1500, rng=1)
 
 
 def test_chances_add_up_and_are_kept():
@@ -59,14 +59,14 @@ def test_chosen_rows_tell_more_than_random_ones(data):
     chosen, random = [], []
     for seed in range(4):
         rows, weights = rp.query(est, 300, rng=seed)
-        for found, (at, w) in (
+        for result, (at, w) in (
             (chosen, (rows, weights)),
             (random, (np.random.default_rng(seed).permutation(n)[:300], np.ones(300))),
         ):
             labels, label_weights = np.full(n, -1), np.ones(n)
             labels[at], label_weights[at] = target.y[at], w
             new = pipe.estimate(target.proba, labels=labels, label_weights=label_weights, check=False)
-            found.append(rp.metrics.kl(target.prior, new.prior))
+            result.append(rp.metrics.kl(target.prior, new.prior))
     assert np.mean(chosen) < 0.85 * np.mean(random)
 
 
@@ -114,10 +114,10 @@ def test_estimates_of_every_method_and_rows_of_any_kind_can_be_asked(method):
             return fn(problem.proba[:7]) + fn(problem.proba[7:300]) + fn(problem.proba[300:])
 
     expected = rp.query(rp.estimate(problem.source, problem.proba, method), 20)
-    found = rp.query(rp.estimate(problem.source, Odd(), method), 20)
-    assert len(found.rows) == 20
-    assert len({*found.rows} & {*expected.rows}) >= 18  # intervals differ in the last digits
-    assert np.isfinite(found.weights).all()
+    chosen = rp.query(rp.estimate(problem.source, Odd(), method), 20)
+    assert len(chosen.rows) == 20
+    assert len({*chosen.rows} & {*expected.rows}) >= 18  # intervals differ in the last digits
+    assert np.isfinite(chosen.weights).all()
 
 
 def test_what_cannot_be_asked_is_refused(problem):
@@ -136,15 +136,15 @@ def test_the_more_rows_of_a_kind_are_drawn_the_less_the_next_one_tells(data, n_l
     est, n = pipe.estimate(target.proba, check=False), len(target.y)
     prior = np.maximum(est.shares, 0.1 / n)
     rows = correct_rows(pipe.calibrate(target.proba), est.weights)
-    known = precision(est.target, n, est, prior)
+    reference = precision(est.target, n, est, prior)
 
     def left_open(often: np.ndarray) -> float:
         chance = inclusion(often, n_labels)
-        after = np.linalg.inv(known + np.diag(chance @ rows) - (rows.T * chance) @ rows)
+        after = np.linalg.inv(reference + np.diag(chance @ rows) - (rows.T * chance) @ rows)
         return float(prior @ np.diag(after))
 
     often, _, _ = label_values(est.target, n, est, n_labels)
-    value = np.linalg.inv(known)
+    value = np.linalg.inv(reference)
     alone = information_value(rows, (value * prior) @ value)
     together, even = left_open(often), left_open(np.ones(n))
     assert together < min(left_open(alone**power) for power in (0.5, 1.0, 1.5, 2.0, 3.0))

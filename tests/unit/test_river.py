@@ -47,10 +47,10 @@ def test_it_follows_the_prior_without_labels(model, method: str) -> None:
 
 def test_labels_help_and_the_model_stays_as_it_is(model) -> None:
     corrected = PriorCorrected(model, {"mail": 1, "spam": 1})
-    said = model.predict_proba_one({"length": 0.7})
+    predicted = model.predict_proba_one({"length": 0.7})
     for x, y in samples(300, 0.1, 2):
         corrected.learn_one(x, y)
-    assert model.predict_proba_one({"length": 0.7}) == said
+    assert model.predict_proba_one({"length": 0.7}) == predicted
     assert corrected.stream.n == 300
     with pytest.raises(rp.InputError, match="class of `source`"):
         corrected.learn_one({"length": 0.0}, "ham")
@@ -82,8 +82,8 @@ def test_a_label_is_matched_where_classes_are_numbers() -> None:
 def heldout(model):
     rows, labels = [], []
     for x, y in samples(1000, 0.5, 3):
-        said = model.predict_proba_one(x)
-        rows.append([said["spam"], said["mail"]])
+        predicted = model.predict_proba_one(x)
+        rows.append([predicted["spam"], predicted["mail"]])
         labels.append(y)
     return np.array(rows), labels
 
@@ -93,8 +93,8 @@ def test_a_pipeline_brings_its_calibration_and_its_order(model):
     pipe = rp.pipeline(rows, labels, classes=["spam", "mail"])
     wrapped, stream = PriorCorrected(model, pipe), pipe.stream()
     for x, y in samples(200, 0.1, 4):
-        said = model.predict_proba_one(x)
-        row = np.array([said["spam"], said["mail"]])
+        predicted = model.predict_proba_one(x)
+        row = np.array([predicted["spam"], predicted["mail"]])
         assert wrapped.predict_proba_one(x) == pytest.approx(
             dict(zip(["spam", "mail"], stream.correct_one(row), strict=True))
         )

@@ -64,9 +64,9 @@ def test_each_kind_is_read_by_its_own_loader(problem, pipe, tmp_path):
     }  # fmt: skip
     for kind, value in made.items():
         value.save(tmp_path / kind.__name__)
-        found = kind.load(tmp_path / kind.__name__)
-        assert type(found) is kind
-        assert found.to_bytes() == value.to_bytes()
+        loaded = kind.load(tmp_path / kind.__name__)
+        assert type(loaded) is kind
+        assert loaded.to_bytes() == value.to_bytes()
         other = next(name for name in made if name is not kind)
         value.save(tmp_path / "signed", key=b"secret")
         assert kind.load(tmp_path / "signed", key=b"secret").to_bytes() == value.to_bytes()
@@ -103,18 +103,18 @@ def test_an_alarm_is_armed_again_with_a_new_reference(problem, pipe):
 def test_fmapls_starts_where_the_paper_lets_it_start(problem):
     k = len(problem.source_prior)
     plain = rp.fmapls(problem.source, problem.proba, variant="paper", n_iter=20)
-    told = rp.fmapls(problem.source, problem.proba, variant="paper", n_iter=20, alpha0=1, start=np.full(k, 1 / k))
-    np.testing.assert_allclose(told.prior, plain.prior, rtol=1e-9)
+    answer = rp.fmapls(problem.source, problem.proba, variant="paper", n_iter=20, alpha0=1, start=np.full(k, 1 / k))
+    np.testing.assert_allclose(answer.prior, plain.prior, rtol=1e-9)
     # one step by hand (eq. 9): π ∝ α⁰ − 1 + Σ posterior
     alpha, start = np.array([3.0, 2.0, 1.5, 4.0, 1.0]), np.array([0.4, 0.3, 0.1, 0.1, 0.1])
     posterior = problem.proba * start / problem.source.prior
     posterior /= posterior.sum(axis=1, keepdims=True)
     expected = alpha - 1 + posterior.sum(axis=0)
     for update in ("lsf", "ga", "newton"):
-        found = rp.fmapls(
+        estimate = rp.fmapls(
             problem.source, problem.proba, variant="paper", n_iter=1, alpha0=alpha, start=start, update=update
         )
-        np.testing.assert_allclose(found.prior, expected / expected.sum(), rtol=1e-12)
+        np.testing.assert_allclose(estimate.prior, expected / expected.sum(), rtol=1e-12)
     stable = rp.fmapls(problem.source, problem.proba, n_iter=1, alpha0=alpha, start=start)
     np.testing.assert_allclose(stable.prior, (expected + 1) / (expected + 1).sum(), rtol=1e-12)
     for bad in (0, [1, 2], -1.0, "one"):

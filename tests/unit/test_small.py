@@ -69,9 +69,9 @@ def test_climbing_is_its_specification(k: int, n: int, most: int) -> None:
     inverse[:k] = 1 / problem.source_prior
 
     def run(kernel: Any) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        prior, told, hessian = np.zeros(width), np.zeros(2 + width), np.zeros((k, k))
+        prior, answer, hessian = np.zeros(width), np.zeros(2 + width), np.zeros((k, k))
         prior[:k] = problem.source_prior
-        return kernel.climb(problem.proba, inverse, prior, told, hessian, 1e-8, most), prior, told, hessian
+        return kernel.climb(problem.proba, inverse, prior, answer, hessian, 1e-8, most), prior, answer, hessian
 
     for ours, specified, near in zip(run(loops), run(small), (0, 1e-9, 1e-9, 1e-6), strict=True):
         np.testing.assert_allclose(ours, specified, rtol=near, atol=max(near / 10, 1e-10))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import gaussian_outputs, make_problem, score_outputs
+from worlds import gaussian_outputs, make_problem, score_outputs, two_gaussians
 
 import reprior as rp
 from reprior import datasets
@@ -251,8 +251,7 @@ def test_a_stream_comes_back_from_a_turn_that_its_first_rows_took_by_chance(drif
 
     def weak(rng, prior, n):
         y = rng.choice(2, n, p=prior)
-        p = 1 / (1 + np.exp(-(rng.normal(y - 0.5) + np.log(0.2 / 0.8))))
-        return np.stack([1 - p, p], axis=1), y
+        return two_gaussians(rng, y, 1.0, (0.8, 0.2)), y
 
     source, rng = rp.summarize(*weak(np.random.default_rng(1), [0.8, 0.2], 200)), np.random.default_rng(101)
     method = OnlineEbls(source, drift=drift)
@@ -322,14 +321,14 @@ def log_loss_change(method, proba, y) -> float:
 @pytest.mark.parametrize("held", [None, 200])
 def test_a_stream_without_shift_stays_at_the_source_and_one_with_is_followed(held: int | None) -> None:
     source, target = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.3, 0.6])
-    known = rp.Source(source)
+    reference = rp.Source(source)
     if held is not None:
-        known = rp.summarize(*drawn(3, held, source, source, 100))
+        reference = rp.summarize(*drawn(3, held, source, source, 100))
     harm = []
     for seed in range(6):
-        harm.append(log_loss_change(OnlineEbls(known), *drawn(3, 1000, source, source, seed, 0.5)))
+        harm.append(log_loss_change(OnlineEbls(reference), *drawn(3, 1000, source, source, seed, 0.5)))
         shifted = drawn(3, 1000, source, target, seed)
-        assert log_loss_change(OnlineEbls(known), *shifted) < -0.1
+        assert log_loss_change(OnlineEbls(reference), *shifted) < -0.1
     assert np.max(harm) < 0.005
 
 
@@ -385,15 +384,15 @@ def stays(d, rows, most: float) -> None:
 def test_labels_show_a_stream_a_shift() -> None:
     source = np.array([0.7, 0.2, 0.1])
     proba = np.tile(source, (60, 1))  # outputs that say nothing
-    untold, told = (rp.Stream("online-ebls", source) for _ in range(2))
+    untold, answer = (rp.Stream("online-ebls", source) for _ in range(2))
     for p in proba:
         untold.learn_one(p)
-        told.learn_one(p)
-        told.observe(p, 2)
+        answer.learn_one(p)
+        answer.observe(p, 2)
     np.testing.assert_allclose(untold.prior, source, atol=0.05)
-    assert told.prior[2] > 0.4
-    again = rp.Stream.from_bytes(told.to_bytes())
-    assert again.to_bytes() == told.to_bytes()
+    assert answer.prior[2] > 0.4
+    again = rp.Stream.from_bytes(answer.to_bytes())
+    assert again.to_bytes() == answer.to_bytes()
 
 
 def test_a_pipeline_hands_its_stream_the_mix_to_keep() -> None:
@@ -493,13 +492,13 @@ def test_options_and_names_are_checked(problem) -> None:
 
 @pytest.mark.parametrize("options", [{"delta": "observed"}, {"update": "ga"}, {"update": "ga", "variant": "paper"}])
 def test_labels_are_never_ignored(options, problem) -> None:
-    told, untold = (rp.Stream("online-fmapls", problem.source, **options) for _ in range(2))
+    answer, untold = (rp.Stream("online-fmapls", problem.source, **options) for _ in range(2))
     for p in problem.proba[:100]:
-        told.learn_one(p)
+        answer.learn_one(p)
         untold.learn_one(p)
-        told.observe(p, 4)
-    told.learn_one(problem.proba[0])
-    assert told.prior[4] > untold.prior[4] + 0.1
+        answer.observe(p, 4)
+    answer.learn_one(problem.proba[0])
+    assert answer.prior[4] > untold.prior[4] + 0.1
 
 
 def test_a_tuple_of_numbers_is_a_row() -> None:

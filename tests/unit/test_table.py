@@ -245,10 +245,10 @@ def test_top_k_rows_are_corrected_under_the_prior_of_their_key(method: str) -> N
     index = np.argsort(-ROWS, axis=1)[:, :2]
     value = np.take_along_axis(ROWS, index, axis=1)
     keys = ["a", "new", "b"] * 10
-    found = table.correct(keys, (index[:30], value[:30]))
+    corrected = table.correct(keys, (index[:30], value[:30]))
     for row, key in enumerate(keys):
         stream = table[key] if key in table else rp.Stream(method, source)
-        np.testing.assert_allclose(found[row], stream.correct_many((index[[row]], value[[row]]))[0], rtol=1e-12)
+        np.testing.assert_allclose(corrected[row], stream.correct_many((index[[row]], value[[row]]))[0], rtol=1e-12)
 
 
 def test_a_table_goes_to_a_file_and_back(tmp_path) -> None:
@@ -275,10 +275,10 @@ def many_keys(rng, keys=12, rows=60):
     """Return shuffled keys and rows of keys that all have about the shifted mix."""
     names = rng.permutation(np.repeat(np.arange(keys), rows))
     drawn = {key: outputs(rng, rng.dirichlet(30 * SHIFTED), rows) for key in range(keys)}
-    seen = np.zeros(keys, int)
+    observed = np.zeros(keys, int)
     out = np.empty((len(names), K))
     for i, key in enumerate(names):
-        out[i], seen[key] = drawn[key][seen[key]], seen[key] + 1
+        out[i], observed[key] = drawn[key][observed[key]], observed[key] + 1
     return [f"shop {key}" for key in names], out
 
 
@@ -344,15 +344,15 @@ def test_keys_of_two_kinds_do_not_mislead_new_ones() -> None:
 
 
 def test_keys_that_scatter_are_told_from_keys_that_are_alike() -> None:
-    found = {}
+    results = {}
     for strength in (2.0, 60.0):
         rng = np.random.default_rng(8)
         table = rp.StreamTable("online-ebls", SOURCE)
         keys = np.repeat(np.arange(30), 50)
         table.learn(keys, np.concatenate([outputs(rng, rng.dirichlet(strength * SHIFTED), 50) for _ in range(30)]))
         part = table.method.parts(table._fresh)
-        found[strength] = float(np.exp(part["weights"] @ np.log(part["precision"].mean(axis=1))))
-    for strength, precision in found.items():
+        results[strength] = float(np.exp(part["weights"] @ np.log(part["precision"].mean(axis=1))))
+    for strength, precision in results.items():
         assert strength / 4 < precision < 4 * strength
 
 

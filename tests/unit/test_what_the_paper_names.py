@@ -146,13 +146,13 @@ def test_the_surrogates_error_lies_within_its_bounds(c_hat):
 
 def test_the_final_alpha_is_that_of_the_update():
     problem = make_problem(k=6, n=500)
-    given = problem.source_prior, problem.proba
-    printed = rp.fmapls(*given, variant="paper", c=900.0)
+    inputs = problem.source_prior, problem.proba
+    printed = rp.fmapls(*inputs, variant="paper", c=900.0)
     np.testing.assert_allclose(printed.alpha, bounds.surrogate(printed.prior, 900.0))
-    assert rp.fmapls(*given, c=70.0).alpha.sum() == pytest.approx(70)
-    climbed = [rp.fmapls(*given, update="ga", mu=10.0, n_iter=t).alpha.sum() for t in (20, 40, 80)]
+    assert rp.fmapls(*inputs, c=70.0).alpha.sum() == pytest.approx(70)
+    climbed = [rp.fmapls(*inputs, update="ga", mu=10.0, n_iter=t).alpha.sum() for t in (20, 40, 80)]
     assert climbed[0] < climbed[1] < climbed[2]
-    assert rp.mlls(*given).alpha is None
+    assert rp.mlls(*inputs).alpha is None
 
 
 def test_bad_alpha_is_refused():

@@ -90,7 +90,7 @@ def rate_and_precision(quick, folder):
     marks = np.unique(np.logspace(1, np.log10(n), 40).astype(int))
     fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
     colours = dict(zip(settings, (*SERIES[:6], BLACK, BLUE, RED), strict=True))
-    found = {}
+    results = {}
     for label, options in settings.items():
         curves = []
         for seed in range(seeds):
@@ -100,7 +100,7 @@ def rate_and_precision(quick, folder):
                 curve.append(rp.metrics.kl(target, np.maximum(stream.prior, 1e-12)))
             curves.append(curve)
         mean = np.mean(curves, axis=0)
-        found[label] = {"kl_after_1000": float(np.interp(1000, marks, mean)), "kl_at_end": float(mean[-1])}
+        results[label] = {"kl_after_1000": float(np.interp(1000, marks, mean)), "kl_at_end": float(mean[-1])}
         axes[int(label.startswith("printed"))].loglog(marks, mean, color=colours[label], label=label.split(", ")[1],
                                                       lw=2.4 if "auto" in label else 1.6)
     axes[0].set(xlabel="samples", ylabel="KL(true ‖ estimate)", title="Posterior mean: small c fast, large c precise")
@@ -108,7 +108,7 @@ def rate_and_precision(quick, folder):
     for ax in axes:
         ax.legend()
     style.save(fig, folder / "rate.png")
-    return {"samples": n, "seeds": seeds, "kl": found}
+    return {"samples": n, "seeds": seeds, "kl": results}
 
 
 def fixed_points(quick, folder):
@@ -170,9 +170,9 @@ def main():
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     folder = HERE / ".work" if quick else HERE
-    found = {f.__name__: f(quick, folder) for f in (surrogate_error, rate_and_precision, fixed_points)}
-    (folder / "analysis.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+    results = {f.__name__: f(quick, folder) for f in (surrogate_error, rate_and_precision, fixed_points)}
+    (folder / "analysis.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

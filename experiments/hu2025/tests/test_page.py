@@ -35,8 +35,8 @@ def test_no_result_is_written_into_the_prose_by_hand(experiment: Path) -> None:
     names = rf"(?:[Ee]q\.|Tables?|Figures?) {number}|CIFAR-100|ResNet-32|K = \d+|own 1000 classes|1e-12|\(0\)"
     whole = re.findall(r"(?<![\w.])\d[\d,]*\d|(?<![\w.])\d", re.sub(rf"{names}|\d+\.\d+", "", prose))
     formulas = {"0", "1", "2", "3"}  # in formulas and as the number of images of a class
-    said = {"200", "5", "42", "10", "90", "2,000", "3000"}  # usual and earlier epochs, a ridge, a share, a setting of δ
-    assert set(whole) <= formulas | said, "a whole number must come from a fact, too"
+    others = {"200", "5", "42", "10", "90", "2,000", "3000"}  # epochs, a ridge, a share, a setting of δ
+    assert set(whole) <= formulas | others, "a whole number must come from a fact, too"
 
 
 def test_the_readmes_figures_are_those_of_code_and_logs(experiment: Path) -> None:
@@ -104,9 +104,9 @@ def test_methods_are_compared_at_the_ratios_that_are_named(experiment: Path) -> 
     table = findings.cells("tiny")
     some = [c for c in table if c.startswith(("tiny-imagenet-lt-0.2/", "tiny-imagenet-lt-0.05/"))]
     means = [np.mean([table[c][m][0] for c in some]) for m in ("FMAPLS", "MAPLS")]
-    found = findings.pair("tiny/FMAPLS|MAPLS@0.2,0.05")
-    assert found["cells"] == len(some) == 20
-    assert found["change_percent"] == pytest.approx(100 * (means[0] / means[1] - 1), abs=0.1)
+    result = findings.pair("tiny/FMAPLS|MAPLS@0.2,0.05")
+    assert result["cells"] == len(some) == 20
+    assert result["change_percent"] == pytest.approx(100 * (means[0] / means[1] - 1), abs=0.1)
 
 
 def test_lines_that_are_run_again_leave_the_others_and_say_how_many_trials_they_have(experiment: Path) -> None:
@@ -157,9 +157,9 @@ def test_checks_agree_with_figures_read_from_the_papers_tables_by_hand(experimen
     online = claims.ablation_online((0.2, 0.1), below=False)(paper)
     assert online == (1.0, "online-FMAPLS -11.8 and -10.0 % below MAPLS")
     assert claims.ablation_imagenet(paper)[1] == "FMAPLS 21.4 and 23.8 % below MAPLS, online 2.2 and 11.0 %"
-    found = claims.rlls_is_the_source_prior(paper)[1]
-    assert found.startswith("KL 0.300 to 1.152;")
-    assert found.endswith("BBSE in 6 and 0, MLLS in 0 and 8")  # neither highest everywhere, nor on ImageNet
+    result = claims.rlls_is_the_source_prior(paper)[1]
+    assert result.startswith("KL 0.300 to 1.152;")
+    assert result.endswith("BBSE in 6 and 0, MLLS in 0 and 8")  # neither highest everywhere, nor on ImageNet
     assert claims.settle([1.0, 0.5, 0.11, 0.1], [1, 2, 3, 4]) == pytest.approx(3)
     assert claims.settle([1.0, 0.12, 0.1, 0.1], [10, 100, 400, 500]) == pytest.approx(200)  # between two points
 
@@ -212,8 +212,8 @@ def test_claims_and_page_take_as_many_longer_trained_networks_as_there_are(
     view = claims.longer(stable=False)
     assert len(view.cells) == 40
     assert view.ratios == [0.2, 0.1, 0.05, 0.02]
-    found = {str(r["quote"]): r for r in claims.verdicts()}
-    fig5 = found["(ρ_train ≥ 0.1) … the proposed FMAPLS reduces KL divergence by about 23% and 33%"]
+    results = {str(r["quote"]): r for r in claims.verdicts()}
+    fig5 = results["(ρ_train ≥ 0.1) … the proposed FMAPLS reduces KL divergence by about 23% and 33%"]
     assert fig5["longer"], "with its ratios there, a claim has a number"
     page = findings.filled(findings.TEMPLATE.read_text(encoding="utf-8"))
     words = " ".join(page.split())
@@ -268,7 +268,7 @@ def test_the_swept_online_recursion_is_the_streams(experiment: Path) -> None:
     sample = draw(sweeps.PAGE, outputs, 1)
     names, settings = sweeps.plane_settings()
     assert len(names) == 2 * 3 * 6 * 9
-    found = sweeps.plane_path(settings, prior, sample.proba, sample.y, (40,))[0]
+    result = sweeps.plane_path(settings, prior, sample.proba, sample.y, (40,))[0]
     for start, reading, gamma, c in (
         ("printed", "running", 0.1, 3e4),
         ("printed", "predicted", 0.5, 1e4),
@@ -280,7 +280,7 @@ def test_the_swept_online_recursion_is_the_streams(experiment: Path) -> None:
             stream.learn_one(row)
             if reading == "observed":
                 stream.observe(row, int(y))
-        np.testing.assert_allclose(found[names.index((start, reading, gamma, c))], stream.prior, rtol=1e-6, atol=1e-11)
+        np.testing.assert_allclose(result[names.index((start, reading, gamma, c))], stream.prior, rtol=1e-6, atol=1e-11)
 
 
 def test_a_short_run_leaves_the_stored_result_alone(
@@ -440,11 +440,11 @@ def test_the_confusion_on_training_rows_is_kept_and_used_where_a_file_has_it(
                  held_out=made(y_train, 2.0), y_held_out=y_train, log='{"epoch": 60}\n',
                  trained=outputs.confusion(train, y_train))  # fmt: skip
     kept = outputs.load("cifar100-lt-0.2-long").trained
-    known = rp.summarize(np.exp(train), y_train, prior=counts)
-    np.testing.assert_allclose(kept.soft / len(y_train), known.confusion, atol=1e-6)
-    np.testing.assert_array_equal(kept.hard, np.rint(known.hard_confusion * len(y_train)))
-    found = sweeps.protocol_training(2)
-    (by,) = found["classifiers"].values()
+    source = rp.summarize(np.exp(train), y_train, prior=counts)
+    np.testing.assert_allclose(kept.soft / len(y_train), source.confusion, atol=1e-6)
+    np.testing.assert_array_equal(kept.hard, np.rint(source.hard_confusion * len(y_train)))
+    result = sweeps.protocol_training(2)
+    (by,) = result["classifiers"].values()
     assert by["held-out"]["rows"] == by["training"]["rows"] == counts.sum()
     assert by["training"]["accuracy"] > by["held-out"]["accuracy"]
     assert set(by["training"]["methods"]) == set(sweeps.MOMENTS)
@@ -452,7 +452,7 @@ def test_the_confusion_on_training_rows_is_kept_and_used_where_a_file_has_it(
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     assert "not kept" in findings.training("")
     assert not findings.protocol_training()
-    record.store(tmp_path / "protocol-training.json", {"trials": 2, **found})
+    record.store(tmp_path / "protocol-training.json", {"trials": 2, **result})
     assert findings.training("").endswith("at ratios 0.2 (twice the epochs):")
     assert "ρ_train 0.2, twice the epochs, training outputs" in findings.protocol_training()
 
@@ -539,8 +539,9 @@ def test_one_byte_a_probability_loses_little(experiment: Path, tmp_path: Path, m
 
 def test_what_the_analysis_says_of_its_numbers_is_so() -> None:
     folder = FOLDER / "analysis"
-    found, text = json.loads((folder / "analysis.json").read_text()), (folder / "README.md").read_text(encoding="utf-8")
-    surrogate, rate, fixed = (found[name] for name in ("surrogate_error", "rate_and_precision", "fixed_points"))
+    result = json.loads((folder / "analysis.json").read_text())
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    surrogate, rate, fixed = (result[name] for name in ("surrogate_error", "rate_and_precision", "fixed_points"))
     ratio = surrogate["ratio_to_bound"]
     assert f"between {ratio['min']:.2f} and {ratio['max']:.2f} times 1/(ĉπ)" in text
     assert surrogate["within_bounds"]

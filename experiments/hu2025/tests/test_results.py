@@ -69,8 +69,8 @@ def test_cells_come_out_as_expected(experiment: Path, tmp_path: Path) -> None:
         run.run_chunk("cifar", cell, range(expected["trials"]), path)
         values = json.loads(path.read_text())
         for method, (kl, accuracy) in methods.items():
-            found = np.mean(values[method], axis=0)
-            assert found == pytest.approx([kl, accuracy], rel=0.02, abs=0.02), (name, method)
+            result = np.mean(values[method], axis=0)
+            assert result == pytest.approx([kl, accuracy], rel=0.02, abs=0.02), (name, method)
 
 
 def test_class_sizes_are_those_of_eq_2(experiment: Path) -> None:

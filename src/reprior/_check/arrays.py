@@ -151,14 +151,14 @@ def check_logits(x: Any, caller: str, n_classes: int | None = None) -> Matrix:
     return array
 
 
-def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
+def check_row(p: Any, caller: str, n_classes: int) -> Vector:
     """Return one sample's probabilities (K,) as float64, or refuse it."""
-    array = as_array(p, caller, name)
+    array = as_array(p, caller, "p")
     if array.shape != (n_classes,):
-        fail(caller, name, f"have shape ({n_classes},)", f"shape {array.shape}")
+        fail(caller, "p", f"have shape ({n_classes},)", f"shape {array.shape}")
     row = np.ascontiguousarray(array, dtype=np.float64)
     fault = row_fault(row[None, :])
     if fault:
         rule = fault.rule.replace("have rows that sum", "sum").replace("have no all-zero row", "not be all zero")
-        fail(caller, name, rule, fault.value, remedy=fault.remedy)
+        fail(caller, "p", rule, fault.value, remedy=fault.remedy)
     return row

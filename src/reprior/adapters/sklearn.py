@@ -23,7 +23,7 @@ from reprior.estimates.verdict import ON_REJECT, report_rejected
 from reprior.online.acting import NotLabelShift
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
-from reprior.pipelines.fit import fit_pipeline
+from reprior.pipelines.fit import Choices, fit_pipeline
 from reprior.pipelines.mismatch import CONTRADICT
 
 
@@ -114,10 +114,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             classes = np.asarray(fitted.classes_)
             proba = np.concatenate([fold_proba(m, X, rows, classes) for m, rows in zip(of_folds, tests, strict=True)])
             y = y[np.concatenate(tests)]
-        pipe = fit_pipeline(
-            proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
-            prior=self.source_prior, method=self.method, **(self.options or {}),
-        )  # fmt: skip
+        choices = Choices(self.calibration, self.source_prior, self.method, self.options or {})
+        pipe = fit_pipeline(proba, y, choices, counts=counts, classes=classes.tolist())
         mismatch = pipe.label_mismatch
         if mismatch == CONTRADICT or (mismatch and not of_folds):  # predictions that `fit` made belong to its samples
             warn(mismatch)

@@ -67,8 +67,8 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -
     labelled = estimate.target if isinstance(estimate.target, LabelledBlocks) else None
     if source.heldout is None and labelled is None:
         return None
-    known = np.empty(0, np.intp) if source.heldout is None else source.heldout[1]
-    counts = np.bincount(known, minlength=len(estimate.weights)).astype(np.float64)
+    y = np.empty(0, np.intp) if source.heldout is None else source.heldout[1]
+    counts = np.bincount(y, minlength=len(estimate.weights)).astype(np.float64)
     made = predicted_accuracies(estimate, target, counts)
     now, unlabelled = Expected(made.mean, np.full(2, np.inf)), 1.0
     if source.heldout is not None:

@@ -38,8 +38,7 @@ def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]
     there = np.flatnonzero(target.labels >= 0)
     there = there[:: -(-len(there) // LOOKED_AT)]
     rows, y = taken_rows(target.raw, np.isin(np.arange(len(target.labels)), there)), target.labels[there]
-    n_heldout = 0 if source.heldout is None else len(source.heldout[1])
-    p = labels_p_value(rows, y, n_heldout) if n_heldout and target.n_labels >= ENOUGH_LABELS else 1.0
+    p = labels_p_value(rows, y, source.n_heldout) if source.n_heldout and target.n_labels >= ENOUGH_LABELS else 1.0
     corrected = correct_rows(rows, np.maximum(estimate.shares, 1e-9) / source.prior)
     return (
         misplaced(corrected, y)

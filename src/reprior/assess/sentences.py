@@ -56,11 +56,11 @@ def about_classes(diagnosis: Diagnosis) -> list[Sentence]:
     pairs, value = "; ".join(f"{a} and {b}" for a, b, _ in diagnosis.confused[:3]), diagnosis.smallest_singular_value
     confused = (f"The classifier hardly distinguishes these classes: {pairs}. Their shares are less certain than their"
                 " sum.")  # fmt: skip
-    found = [Sentence(confused, False)] * bool(pairs)
+    lines = [Sentence(confused, False)] * bool(pairs)
     if value is not None and value < NEARLY_SINGULAR:
-        found.append(Sentence(f"The confusion matrix is nearly singular (smallest singular value {value:.2g}). Avoid"
+        lines.append(Sentence(f"The confusion matrix is nearly singular (smallest singular value {value:.2g}). Avoid"
                               " bbse and rlls.", False))  # fmt: skip
-    return found
+    return lines
 
 
 def about_confidence(diagnosis: Diagnosis) -> list[Sentence]:

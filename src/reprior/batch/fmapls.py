@@ -65,9 +65,8 @@ def fmapls(
         check_number(c, "fmapls", "c", low=0, high=1e100, open_low=True)
     training, target = checked_inputs(source, proba, labels, "fmapls")
     k = len(training.prior)
-    prior = np.full(k, 1.0 / k)
-    if start is not None:
-        prior = check_prior(start, "fmapls", "start", n_classes=k, like="the source", classes=training.classes)
+    first_prior = np.full(k, 1.0 / k) if start is None else start
+    prior = check_prior(first_prior, "fmapls", "start", n_classes=k, like="the source", classes=training.classes)
     first = None if alpha0 is None else check_alpha(alpha0, k, training.classes)
     n = count_rows(target) if c == "auto" else 0
     climb = {"lsf": None, "ga": partial(ascend, mu=mu, n_grad=int(n_grad)), "newton": newton}[update]
@@ -75,15 +74,18 @@ def fmapls(
         m_step = printed(k, 2.0 * n if isinstance(c, str) else float(c), variant, climb)
         first = np.ones(k) if first is None else first
     else:
-        pace = min(1.0, np.sqrt(n / k) / n_iter)  # fraction of an EM step per iteration: √(N/K) EM steps in all
-        # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
-        m_step = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
-    tol = NEWTON_TOLERANCE if update == "newton" else 0.0
+        m_step = posterior_mean(n, k, int(n_iter)) if isinstance(c, str) else Linear(keep=float(c))
+    tol = NEWTON_TOLERANCE if update == "newton" else 0.0  # no other α grows fast enough for the estimate to rest
     step, done, met = drive(target, training, m_step, Step(prior, first), n_iter=int(n_iter), tol=tol)
-    status = Status.STOPPED  # only Newton's α grows fast enough for the estimate to come to rest
-    if update == "newton":
-        status = Status.CONVERGED if met else Status.NOT_CONVERGED
+    status = Status.STOPPED if not tol else Status.CONVERGED if met else Status.NOT_CONVERGED
     return replace(finish(target, training, step.prior, done, status), alpha=step.carry)
+
+
+def posterior_mean(n: int, k: int, n_iter: int) -> Linear:
+    """Return the M-step of the stable form for `n` samples, which makes √(N/K) EM steps in `n_iter` iterations."""
+    pace = min(1.0, np.sqrt(n / k) / n_iter)  # fraction of an EM step per iteration
+    # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
+    return Linear(keep=n / pace - n)
 
 
 def printed(k: int, c: float, variant: str, climb: Callable[[Vector, Vector], Vector] | None) -> MStep:

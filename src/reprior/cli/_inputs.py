@@ -24,9 +24,10 @@ from reprior.io.labels import UNLABELLED, TargetLabels, checked_labels, column_i
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
 from reprior.io.table import Choice, Table, group_keys
 from reprior.online.registry import ONLINE
-from reprior.pipelines.fit import fit_pipeline, pipeline
+from reprior.pipelines.fit import Choices, fit_pipeline, pipeline
 from reprior.pipelines.load import load
 from reprior.pipelines.pipeline import Pipeline
+from reprior.rows.calibrated import calibration_of
 from reprior.rows.passes import count_rows
 
 BY_POSITION = "Classes were matched by position, because the target or the source has no class names."
@@ -69,9 +70,8 @@ class Inputs:
     @property
     def how_made(self) -> dict[str, Any]:
         """Which method and calibration are used, how classes are matched, and what to beware of, for `--json`."""
-        cal = self.pipeline.calibrator
-        return {"method": self.pipeline.method, "calibration": cal.kind if cal else "none", "matched": self.matched,
-                "warning": self.warning}  # fmt: skip
+        return {"method": self.pipeline.method, "calibration": calibration_of(self.pipeline.calibrator),
+                "matched": self.matched, "warning": self.warning}  # fmt: skip
 
     @property
     def method_text(self) -> str:
@@ -221,9 +221,9 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     trained = None if counts is None else read_counts(counts, source, caller)
     rows, y = source.heldout
     pipe = fit_pipeline(
-        rows, named(y, source.classes), counts=trained, calibration=files.calibrate, classes=source.classes
+        rows, named(y, source.classes), Choices(files.calibrate), counts=trained, classes=source.classes
     )
-    kind = pipe.calibrator.kind if pipe.calibrator else "none"
+    kind = calibration_of(pipe.calibrator)
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
     made += f", calibrated ({kind})" * (kind != "none")
     distance = disagreement(source) if counts is None else 0.0

@@ -25,7 +25,7 @@ from reprior.io.files import SUFFIXES, SUFFIXES_OF
 from reprior.io.sources import read_prior
 from reprior.io.table import Choice, Correct, Corrected
 from reprior.pipelines.watch import Watch
-from reprior.rows.correction import correct_rows
+from reprior.rows.calibrated import corrected_rows
 from reprior.state import decode, encode, hidden, is_special, naming, whole_file, write_atomically
 
 NEXT_STEP = "Calibration is applied in full. Label random samples and pass them as `--labels` to decide."
@@ -151,8 +151,7 @@ def correction(inputs: Inputs, weighting: Weighting, number: int) -> Correct:
                 fail("correct", inputs.table.parts[number].name, "not grow while it is read", "more rows than before",
                      remedy="The file was changed while it was read. Run the command again")  # fmt: skip
             weights, least = weights[own], None if least is None else least[own]
-        out = correct_rows(rows if calibrator is None else calibrator(rows), weights, first)
-        out = out.astype(rows.dtype, copy=False)
+        out = corrected_rows(rows, calibrator, weights, first)
         return Corrected(out, None if least is None else out >= least)
 
     return fixed

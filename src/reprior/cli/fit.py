@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from reprior.cli._inputs import (  # isort: skip
     SourceFiles, classes_option, method_options, read_names, read_pipeline, source_options, values_options, with_method,
 )  # fmt: skip
 from reprior.cli._shell import Answer, keep_apart, print_answer
-from reprior.rows.calibrated import SMALLEST_NORMAL, Calibrator
+from reprior.rows.calibrated import calibration_of, plain_softmax
 
 
 @click.command("fit")
@@ -39,12 +38,10 @@ def command(
     fitted = read_pipeline("fit", SourceFiles(heldout, values=values, names=read_names(classes, "fit"), **files))
     pipe = with_method(fitted.pipeline, method, options)
     if fitted.values == "logits":  # its rows are logits, as those it was fitted to were
-        k = len(pipe.source.prior)
-        calibrator = pipe.calibrator or Calibrator("none", np.ones(k), np.zeros(k), SMALLEST_NORMAL, 0, None)
+        calibrator = pipe.calibrator or plain_softmax(len(pipe.source.prior))
         pipe = replace(pipe, calibrator=replace(calibrator, of_logits=True))
     pipe.save(output)
-    held = 0 if pipe.source.heldout is None else len(pipe.source.heldout[1])
-    kind = pipe.calibrator.kind if pipe.calibrator else "none"
+    held, kind = pipe.source.n_heldout, calibration_of(pipe.calibrator)
     value = {"output": str(output), "classes": pipe.classes, "n_classes": len(pipe.source.prior), "heldout": held,
              "method": pipe.method, "calibration": kind, "source_prior": pipe.source.prior,
              "source": pipe.source.made, "warning": fitted.warning}  # fmt: skip

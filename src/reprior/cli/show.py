@@ -17,6 +17,7 @@ from reprior.io.files import whole
 from reprior.io.sources import is_saved
 from reprior.pipelines.load import load
 from reprior.pipelines.watch import Watch
+from reprior.rows.calibrated import calibration_of
 from reprior.state import decode, kind_of, take
 
 LISTED = 20  # classes, or keys
@@ -70,7 +71,7 @@ def command(saved: Path, level: float) -> Answer:
 
 def about_stream(stream: Stream, level: float, name: str, run: bytes | None) -> About:
     """Return what a stream has learned; of a `run` of `reprior stream` also how far it got, and its alarm."""
-    ends, calibration = stream.interval(level), stream.calibrator.kind if stream.calibrator else "none"
+    ends, calibration = stream.interval(level), calibration_of(stream.calibrator)
     value: dict[str, Any] = {
         "method": stream.method.name, "calibration": calibration, "n": stream.n,
         "classes": list(stream.source.called), "prior": stream.prior, "source_prior": stream.source.prior,
@@ -93,9 +94,9 @@ def about_pipeline(pipe: Pipeline, name: str) -> About:
     source, prior = pipe.source, pipe.source.prior
     value = {
         "method": pipe.method, "options": {name: str(option) for name, option in pipe.options.items()},
-        "calibration": pipe.calibrator.kind if pipe.calibrator else "none", "source": source.made,
+        "calibration": calibration_of(pipe.calibrator), "source": source.made,
         "classes": list(source.called), "source_prior": prior,
-        "heldout_rows": None if source.heldout is None else len(source.heldout[1]),
+        "heldout_rows": source.n_heldout or None,
     }  # fmt: skip
     rows = "" if value["heldout_rows"] is None else f" and {value['heldout_rows']:,} held-out samples"
     order = sorted(range(len(prior)), key=lambda j: -prior[j])

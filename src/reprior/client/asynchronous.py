@@ -59,7 +59,7 @@ class AsyncClient:
                 raise ServiceError("The call was cancelled.")
 
         def work() -> T:
-            self.client._sleep = pause
+            self.client.sleep = pause
             return call()
 
         try:

@@ -11,7 +11,6 @@ import math
 import os
 import threading
 import time
-import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -104,11 +103,7 @@ class Batches:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._classes: Classes | None = None  # of the stream, once the service has answered
-        client = self._client
-        self._sender = Client(client.url, name=f"{client.name}-{uuid.uuid4().hex[:8]}", timeout=client.timeout,
-                              max_body=client.max_body, sleep=self._pause)  # fmt: skip
-        self._sender._repeats = lambda status: status not in (*BAD_BLOCK, 404)  # what may be taken later, without end
-        self._sender.patience, self._sender._msgpack, self._sender._login = math.inf, client._msgpack, client._login
+        self._sender = self._client.patient_twin(self._pause, final=(*BAD_BLOCK, 404))
 
     # what the application calls
 
@@ -317,7 +312,7 @@ class Batches:
         pause = FIRST_PAUSE
         while True:
             try:
-                self._classes = self._sender.classes_of(self.stream)
+                self._classes = self._sender.classes_of(self.stream, again=self._classes is None)
                 rows = self._sendable(block).rows
                 if len(rows):
                     answer = self._sender.send(self.stream, rows, correct=False)
@@ -333,7 +328,6 @@ class Batches:
                 return self._drop(len(block.rows), str(error))
             except ServiceError as error:
                 self._classes = None  # the stream may be made again, with other classes
-                self._sender._classes.clear()
                 if error.status != 404:
                     return self._drop(len(block.rows), str(error))
             self._pause(pause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import random
 import socket
 import threading
@@ -77,7 +78,7 @@ class Client:
         self.problem: str | None = None  # why the last attempt failed; None if it succeeded
         self._classes: dict[str, Classes] = {}  # of the streams asked for
         self._reached = False  # whether the service has ever answered
-        self._path, self._sleep = parts.path.rstrip("/"), sleep
+        self._path, self.sleep = parts.path.rstrip("/"), sleep
         self._repeats: Callable[[int], bool] = AGAIN.__contains__  # whether a request with this answer is sent again
         self._login = {} if token is None else {"Authorization": f"Bearer {token}"}
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -91,6 +92,17 @@ class Client:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}, name={self.name!r})"
+
+    def patient_twin(self, sleep: Callable[[float], None], final: Sequence[int]) -> Client:
+        """Return a client with a connection and a name of its own that repeats posts without end.
+
+        It gives up on answers with one of the statuses `final`.
+        """
+        twin = Client(self.url, name=f"{self.name}-{uuid.uuid4().hex[:8]}", timeout=self.timeout,
+                      max_body=self.max_body, sleep=sleep)  # fmt: skip
+        twin.patience, twin._repeats = math.inf, lambda status: status not in final
+        twin._msgpack, twin._login = self._msgpack, self._login
+        return twin
 
     def close(self) -> None:
         """Close the connection."""
@@ -144,7 +156,7 @@ class Client:
             query = urlencode({key: value if key in ("method", "stale_after") else json.dumps(value)
                                for key, value in more.items() if value is not None})  # fmt: skip
             return self._described("PUT", stream, at(stream) + (query and f"?{query}"), bodies.bytes_of(saved), BYTES)
-        fields = bodies.definition_fields("Client.put", source, classes, heldout)
+        fields = bodies.definition_fields(source, classes, heldout)
         try:
             body, kind = self._body({key: value for key, value in (fields | more).items() if value is not None})
         except TypeError as error:
@@ -190,9 +202,9 @@ class Client:
         self._classes[stream] = Classes(len(names), names if about["named"] else None, about["logits"])
         return about
 
-    def classes_of(self, stream: str) -> Classes:
-        """Return the classes of a stream; the service is asked once."""
-        if stream not in self._classes:
+    def classes_of(self, stream: str, *, again: bool = False) -> Classes:
+        """Return the classes of a stream; the service is asked once, or `again`."""
+        if again or stream not in self._classes:
             self._described("GET", stream, at(stream) + "?diagnosis=0")
         return self._classes[stream]
 
@@ -339,7 +351,7 @@ class Client:
                 wait *= random.uniform(0.5, 1.0)  # clients of a server that comes back do not all come at once
                 if time.monotonic() + wait > started + patience:
                     raise ServiceError(f"Given up after {patience:g} seconds. {problem}", refused.status)
-                self._sleep(wait)
+                self.sleep(wait)
                 pause, first = min(2 * pause, LONGEST_PAUSE), False
 
     def _attempt(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:

@@ -85,8 +85,9 @@ def at(stream: str, what: str = "") -> str:
     return f"/streams/{quote(stream, safe='')}" + (what and f"/{what}")
 
 
-def definition_fields(caller: str, source: Any, classes: Any, heldout: tuple[Any, Any] | None) -> dict[str, Any]:
+def definition_fields(source: Any, classes: Any, heldout: tuple[Any, Any] | None) -> dict[str, Any]:
     """Return the fields of a PUT that define a stream."""
+    caller = "Client.put"
     own = None if heldout is None else own_names(heldout[0], classes)
     classes = own if classes is None else classes
     if classes is None and heldout is None:

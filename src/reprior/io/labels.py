@@ -21,13 +21,14 @@ from reprior.io.table import Table, readable
 
 ROW = "row"  # what names rows where no column does
 FIELDS = ("chance", "weight", "label")  # beside the column that names rows
+Line = dict[str, str]  # of a list: the fields by column
 
 
 class Listed(NamedTuple):
     """A list of rows to label: the name of its first column, the fields of each line, and the numbers of its rows."""
 
     name: str
-    lines: list[dict[str, str]]
+    lines: list[Line]
     rows: list[int]
 
 
@@ -112,16 +113,11 @@ def read_ids(table: Table, target: Path, name: str | None, option: str = "--id")
     return Ids(ROW, None, why)
 
 
-class ListFile(NamedTuple):
-    """What a filled-in list holds: the names of its columns, its lines by their numbers, and what is between fields."""
+def read_lines(path: str | Path, caller: str) -> tuple[list[str], dict[int, Line]]:
+    """Return the columns of a list and its lines by their numbers.
 
-    columns: list[str]
-    lines: dict[int, dict[str, str]]
-    delimiter: str
-
-
-def read_lines(path: str | Path, caller: str) -> ListFile:
-    """Return the lines of a list; spreadsheets use the delimiter of their country, and leave lines of nothing else."""
+    Spreadsheets use the delimiter of their country, with decimal commas beside semicolons, and leave empty lines.
+    """
     with readable(str(path), caller):
         data = Path(path).read_bytes()
     try:
@@ -133,9 +129,11 @@ def read_lines(path: str | Path, caller: str) -> ListFile:
     columns = reader.fieldnames = [(name or "").strip() for name in reader.fieldnames or ()]
     for fields in reader:
         line = {key: (value or "").strip() for key, value in fields.items() if key in columns and key}
+        if delimiter != ",":
+            line |= {key: line[key].replace(",", ".") for key in ("chance", "weight") if key in line}
         if any(line.values()):
             lines[reader.line_num] = line
-    return ListFile(columns, lines, delimiter)
+    return columns, lines
 
 
 def ids_of(names: Sequence[str], table: Table, target: Path, path: str) -> Ids:
@@ -152,7 +150,7 @@ def ids_of(names: Sequence[str], table: Table, target: Path, path: str) -> Ids:
 def read_list(path: str, target: Path, table: Table, n: int, source: Source) -> TargetLabels:
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
     caller = table.choice.caller
-    head, lines, delimiter = read_lines(path, caller)
+    head, lines = read_lines(path, caller)
     named = [column for column in head if column and column not in FIELDS]
     if not named or "label" not in head:
         fail(caller, path, "have a column that names rows, and the column 'label'", listed(head) or "nothing",
@@ -174,7 +172,7 @@ def read_list(path: str, target: Path, table: Table, n: int, source: Source) -> 
     for row, line, value, which in zip(rows, lines.values(), values, called, strict=True):
         labels[row] = value
         if weight := line.get("weight", ""):
-            number = number_of(weight.replace(",", ".") if delimiter != "," else weight)
+            number = number_of(weight)
             if number is None:
                 fail(caller, path, "have numbers in the column 'weight'", repr(weight), place=which)
             weights[row] = number
@@ -184,8 +182,8 @@ def read_list(path: str, target: Path, table: Table, n: int, source: Source) -> 
 def filled_in(path: Path) -> int:
     """Return how many rows of a list have a label, 0 if the file is no such list."""
     with suppress(OSError, ValueError, csv.Error):
-        lines = read_lines(path, "query").lines.values() if path.is_file() else ()
-        return sum(bool(line.get("label")) for line in lines)
+        if path.is_file():
+            return sum(bool(line.get("label")) for line in read_lines(path, "query")[1].values())
     return 0
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,21 +13,13 @@ from reprior._check import as_array, check_prior, check_proba, check_source, fai
 from reprior._types import Matrix, Source, Vector
 from reprior.online import bets
 from reprior.online.bets import BOLDNESS, Verdict, in_blocks, log_bets, start, state_from_fields
+from reprior.online.stream import Stream
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Saved, refuse, take
 
 RENEW = 16  # samples for which a bet on the stream's prior stays the same
-
-
-class Learner(Protocol):
-    """What an alarm needs of a stream: its prior before some rows, those rows as it sees them, and to learn them."""
-
-    @property
-    def prior(self) -> Vector: ...
-    def calibrated(self, proba: Any, *, caller: str) -> Matrix: ...
-    def learn_calibrated(self, rows: Any) -> Any: ...
 
 
 def check_times(times: Any, n: int, caller: str) -> Vector:
@@ -97,7 +90,7 @@ class Alarm(Saved):
             if reference is None and heldout is None:
                 fail("Alarm", "source", "have held-out samples, which show the noise of its prior", "none",
                      remedy="Use `pipe.source`, pass earlier predictions as `reference`, or `exact=True`")  # fmt: skip
-            rows = self._rows(heldout if reference is None else reference, "Alarm", "reference")
+            rows = self.checked_rows(heldout if reference is None else reference, "Alarm", "reference")
             if len(rows) < 2:
                 fail("Alarm", "reference", "have at least two rows", len(rows))
             if reference is not None:
@@ -148,11 +141,11 @@ class Alarm(Saved):
         times : (n,), optional
             Time of each sample, as numbers that never decrease. The verdict then reports times too.
         """
-        rows, stream_prior = self._rows(proba, "Alarm.look"), self._prior(prior, "Alarm.look")
+        rows, stream_prior = self.checked_rows(proba, "Alarm.look"), self._prior(prior, "Alarm.look")
         self.bet(rows, stream_prior, check_times(times, len(rows), "Alarm.look"))
         return self.verdict
 
-    def watch(self, stream: Learner, proba: Any, times: Any = None) -> Verdict:
+    def watch(self, stream: Stream, proba: Any, times: Any = None) -> Verdict:
         """Test samples with the stream's current prior, let the stream learn them, and return the verdict.
 
         The prior is taken from the stream every 16 samples, so the cut into calls does not change the result.
@@ -168,22 +161,28 @@ class Alarm(Saved):
         """
         caller = "Alarm.watch"
         self._prior(stream.prior, caller)
-        rows = self._rows(stream.calibrated(by_name(proba, self.source.classes, caller), caller=caller), caller)
+        rows = self.checked_rows(stream.calibrated(by_name(proba, self.source.classes, caller), caller=caller), caller)
         return self.watch_calibrated(stream, rows, check_times(times, len(rows), caller))
 
-    def watch_calibrated(self, stream: Learner, rows: Matrix, when: Vector) -> Verdict:
+    def watch_calibrated(self, stream: Stream, rows: Matrix, when: Vector) -> Verdict:
         """Test calibrated rows (n, K) that came `when` (n,), NaN if unknown, and let the stream learn them."""
+        return self.follow(rows, when, lambda: stream.prior, stream.learn_calibrated)
+
+    def follow(
+        self, rows: Matrix, when: Vector, stream_prior: Callable[[], Vector], learn: Callable[[Matrix], object]
+    ) -> Verdict:
+        """Test rows (n, K) that came `when` (n,) in blocks, and let a stream with this prior `learn` each block."""
         first = 0
         while first < len(rows):
             block, prior = slice(first, first + RENEW - self.state.verdict.n % RENEW), self.state.stream_prior
             if self.state.verdict.n % RENEW == 0 or prior is None:
-                prior = stream.prior
+                prior = stream_prior()
             self.bet(rows[block], prior, when[block])
-            stream.learn_calibrated(rows[block])
+            learn(rows[block])
             first = block.stop
         return self.verdict
 
-    def _rows(self, proba: Any, caller: str, name: str = "proba") -> Matrix:
+    def checked_rows(self, proba: Any, caller: str, name: str = "proba") -> Matrix:
         """Return rows (n, K), checked, with columns in the order of the source's classes by name."""
         return check_proba(by_name(proba, self.source.classes, caller), caller, name, len(self.source.prior))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from reprior._check import fail, missing
+from reprior._check import missing
 from reprior._types import Matrix, Vector
 from reprior.online.alarm import Alarm, check_times
 from reprior.online.bets import Verdict, state_from_fields
@@ -15,24 +15,6 @@ from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
 from reprior.rows.grouped import plain
 from reprior.state import Saved, refuse, take
-
-
-@dataclass(frozen=True, slots=True)
-class Keyed:
-    """One stream of a table, as a `Learner`."""
-
-    table: StreamTable
-    key: Hashable
-
-    def calibrated(self, proba: Any, *, caller: str) -> Matrix:
-        return self.table.calibrated(proba, caller=caller)
-
-    @property
-    def prior(self) -> Vector:
-        return self.table.prior(self.key) if self.key in self.table else self.table.common
-
-    def learn_calibrated(self, rows: Any) -> None:
-        self.table.learn_calibrated([self.key] * len(rows), rows)
 
 
 class AlarmTable(Saved):
@@ -103,23 +85,22 @@ class AlarmTable(Saved):
         """
         caller = "AlarmTable.watch"
         raw = by_name(proba, self.model.source.classes, caller)
-        rows = self.model._rows(table.calibrated(raw, caller=caller), caller)
+        rows = self.model.checked_rows(table.calibrated(raw, caller=caller), caller)
         when = check_times(times, len(rows), caller)
-        names, slots = table._find(keys, caller)
-        if len(names) != len(rows):
-            fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(names))
         places: dict[Hashable, list[int]] = {}
-        for row, name in enumerate(map(plain, names)):
+        for row, name in enumerate(table.check_room(keys, len(rows), caller)):  # before anything is learned
             places.setdefault(name, []).append(row)
-        if table.on_evict is None:  # refuse what has no room before anything is learned
-            new = {name for name, slot in zip(map(plain, names), slots.tolist(), strict=True) if slot < 0}
-            table._make_room(len(new), slots[slots >= 0], caller)
-        verdicts = {}
-        for name, where in places.items():
-            alarm = copy(self._alarms.get(name, self.model))
-            verdicts[name] = alarm.watch_calibrated(Keyed(table, name), rows[where], when[where])
-            self._alarms[name] = alarm  # not before the table has learned the rows
-        return verdicts
+        return {name: self._watch_key(table, name, rows[where], when[where]) for name, where in places.items()}
+
+    def _watch_key(self, table: StreamTable, key: Hashable, rows: Matrix, when: Vector) -> Verdict:
+        """Test calibrated rows (n, K) of one key, which came `when` (n,), and let the table learn them."""
+        alarm = copy(self._alarms.get(key, self.model))
+        verdict = alarm.follow(
+            rows, when, lambda: table.prior(key) if key in table else table.common,
+            lambda some: table.learn_calibrated([key] * len(some), some),
+        )  # fmt: skip
+        self._alarms[key] = alarm  # not before the table has learned the rows
+        return verdict
 
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes hold of the alarms. Keys must be strings or whole numbers."""

@@ -114,7 +114,7 @@ def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) 
         p = in_order(p, caller, "p", source.classes)[0]
     if calibrator is not None and calibrator.of_logits:
         return np.asarray(calibrator.of_block(check_logits([p], caller, len(source.prior)))[0])
-    row = check_row(p, caller, "p", len(source.prior))
+    row = check_row(p, caller, len(source.prior))
     return row if calibrator is None else np.asarray(calibrator.of_block(row[None])[0])
 
 

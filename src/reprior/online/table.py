@@ -17,17 +17,10 @@ from reprior.estimates import show
 from reprior.online.method import StreamState, learned, refuse
 from reprior.online.registry import labels_in, method_fields, method_from_fields, online_method, options_of
 from reprior.online.shared_start import SharedStart, can_share_start
-from reprior.online.stream import (
-    LOCKS,
-    Stream,
-    aligned,
-    beta_interval,
-    calibrated,
-    checked,
-    corrected,
-    fitting,
-    raw_row,
-)
+
+from reprior.online.stream import (  # isort: skip
+    LOCKS, Stream, aligned, beta_interval, calibrated, checked, corrected, fitting, raw_row,
+)  # fmt: skip
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, numbered
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.grouped import plain
@@ -46,6 +39,12 @@ def check_storable(keys: Iterable[Hashable], caller: str) -> None:
 def are_storable(keys: list[Any]) -> bool:
     """Return whether keys that were read from bytes can have been written: strings or whole numbers, each once."""
     return all(type(key) in (str, int) for key in keys) and len(set(keys)) == len(keys)
+
+
+def check_count(n_keys: int, n_rows: int, caller: str) -> None:
+    """Refuse keys that are more, or fewer, than rows."""
+    if n_keys != n_rows:
+        fail(caller, "keys", f"name the stream of each of {n_rows} rows", n_keys)
 
 
 class Snapshot(Stream):
@@ -206,6 +205,16 @@ class StreamTable(Saved):
             fail(caller, "keys", "be a list or vector of hashable keys, one per row", repr(keys)[:60])
         return names, slots
 
+    def check_room(self, keys: Any, n_rows: int, caller: str) -> list[Hashable]:
+        """Return the keys of `n_rows` rows as Python values; refuse new ones that a full table cannot take."""
+        names, slots = self._find(keys, caller)
+        check_count(len(names), n_rows, caller)
+        names = list(map(plain, names))
+        if self.on_evict is None:
+            new = {name for name, slot in zip(names, slots.tolist(), strict=True) if slot < 0}
+            self._make_room(len(new), slots[slots >= 0], caller)
+        return names
+
     def _make_room(self, count: int, keep: Labels, caller: str) -> None:
         """Have `count` free rows, by growing, then by evicting the least recently used of those not in `keep`."""
         while len(self._free) < count and len(self._table) < self.max_streams:
@@ -273,9 +282,7 @@ class StreamTable(Saved):
     def _checked(self, proba: Any, n_keys: int, calibrator: Calibrator | None, caller: str) -> ArrayBlocks | TopKBlocks:
         """Return rows as checked blocks, as many as there are keys."""
         blocks = checked(proba, self.source, caller, calibrator)
-        n = len(blocks.values if isinstance(blocks, TopKBlocks) else blocks.array)
-        if n_keys != n:
-            fail(caller, "keys", f"name the stream of each of {n} rows", n_keys)
+        check_count(n_keys, len(blocks.values if isinstance(blocks, TopKBlocks) else blocks.array), caller)
         return blocks
 
     def _learn_block(self, slots: Labels, new: Any, rows: Matrix) -> None:
@@ -334,9 +341,9 @@ class StreamTable(Saved):
 
     def observe(self, key: Hashable, p: Any, y: Any) -> None:
         """Learn the late label `y` of a sample `p` (K,) that the key's stream has learned before."""
-        caller, known = "StreamTable.observe", self.source
-        row = raw_row(p, known, caller, self.calibrator)
-        label = check_label(y, caller, len(known.prior), known.classes)
+        caller, source = "StreamTable.observe", self.source
+        row = raw_row(p, source, caller, self.calibrator)
+        label = check_label(y, caller, len(source.prior), source.classes)
         with self._lock:
             _, slots = self._find([key], caller)
             (slot,) = slots.tolist()

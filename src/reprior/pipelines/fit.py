@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import as_counts, implied_prior, pooled_prior, summary, tilt_of
-from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, SMALLEST_NORMAL, Calibrator, softmax
+from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, Calibrator, plain_softmax, softmax
 from reprior.rows.correction import correct
 from reprior.rows.passes import physical_memory
 
@@ -86,9 +87,9 @@ def pipeline(
     >>> pipe.classes, pipe.source.prior
     (('cat', 'dog'), array([0.625, 0.375]))
     """
+    choices = Choices(calibration, prior, method, options)
     with enough_memory(proba):
-        pipe = fit_pipeline(proba, y, counts=counts, classes=classes, logits=logits, calibration=calibration,
-                            prior=prior, method=method, **options)  # fmt: skip
+        pipe = fit_pipeline(proba, y, choices, counts=counts, classes=classes, logits=logits)
     if mismatch := pipe.label_mismatch:
         warn(mismatch)
     return pipe
@@ -118,19 +119,32 @@ class HeldOut(NamedTuple):
     tilt: Vector | None
 
 
+class Choices(NamedTuple):
+    """How a pipeline is fitted: arguments of `pipeline` with their defaults."""
+
+    calibration: str = "auto"
+    prior: Any = "auto"
+    method: str | Method = "ebls"
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+BY_DEFAULT = Choices()
+
+
 def fit_pipeline(
-    proba: Any = None, y: Any = None, *, counts: Any = None, classes: Sequence[Any] | None = None,
-    logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
-    **options: Any,
+    proba: Any, y: Any, choices: Choices = BY_DEFAULT, *, counts: Any = None, classes: Sequence[Any] | None = None,
+    logits: bool = False,
 ) -> Pipeline:  # fmt: skip
     """Return the `pipeline` without a warning about labels that do not match their samples; see `label_mismatch`."""
+    calibration, prior, method, options = choices
     _check_there(proba, y, counts, prior)
     if isinstance(method, str):
         method = check_choice(method.lower(), "pipeline", "method", (*METHODS, *ALIASES))
         method = ALIASES.get(method, method)
     check_options(method, options, "pipeline", ("counts", "classes", "logits", "calibration", "prior", "method"))
     if proba is None:
-        return _without_rows(counts, classes, logits, calibration, prior, method, options)
+        calibrator, source = _without_rows(counts, classes, calibration, prior, logits=logits)
+        return Pipeline(calibrator, source, method, options)
     rows, labels, names = heldout_rows(proba, y, "pipeline", classes, logits=logits)
     k = rows.shape[1]
     training = None if counts is None else training_counts(counts, names, k, "`proba`")
@@ -143,7 +157,7 @@ def fit_pipeline(
         if training is None:  # the implied prior then differs from the label shares
             training = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
     if method == "ebls" and training is not None:
-        options = {"base": training / training.sum()} | options
+        options = {"base": training / training.sum(), **options}
     raw = check_prior(np.maximum(rows.mean(axis=0, dtype=np.float64), 1e-9), "pipeline", "proba")
     kept = replace(cal, of_logits=logits) if logits or cal.kind != "none" else None
     return Pipeline(kept, source, method, options, raw)
@@ -196,13 +210,13 @@ def training_counts(counts: Any, classes: Sequence[str] | None, k: int | None = 
     check_prior(numbers, "pipeline", "counts")
     if k is not None and len(numbers) != k:
         fail("pipeline", "counts", f"have {k} classes like {like}", len(numbers))
-    return as_counts(numbers, "pipeline")
+    return as_counts(numbers)
 
 
 def _without_rows(
-    counts: Any, classes: Any, logits: bool, calibration: str, prior: Any, method: Any, options: dict[str, Any]
-) -> Pipeline:
-    """Return a pipeline from counts or a prior alone, without calibration."""
+    counts: Any, classes: Any, calibration: str, prior: Any, *, logits: bool
+) -> tuple[Calibrator | None, Source]:
+    """Return what a pipeline takes from counts or a prior alone. Only logits are changed, into probabilities."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "calibration", "be 'auto' or 'none' without held-out samples", repr(calibration))
     check_order(classes, "pipeline")
@@ -214,11 +228,7 @@ def _without_rows(
     if counts is not None:
         training_counts(counts, source.classes, len(source.prior), "`prior`")  # checked only
     origin = "training counts" if numbers is counts else "given by the user"
-    cal = None
-    if logits:
-        k = len(source.prior)
-        cal = Calibrator("none", np.ones(k), np.zeros(k), SMALLEST_NORMAL, 0, None, of_logits=True)
-    return Pipeline(cal, replace(source, made=origin), method, options)
+    return plain_softmax(len(source.prior)) if logits else None, replace(source, made=origin)
 
 
 def _calibrator(held: HeldOut, kind: str) -> Calibrator:

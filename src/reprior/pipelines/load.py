@@ -15,10 +15,8 @@ from reprior.pipelines.watch import Watch
 from reprior.rows.calibrated import Calibrator
 from reprior.state import Key, kind_of, read_saved
 
-LOADERS: dict[str, Any] = {
-    "alarm": Alarm, "alarm-table": AlarmTable, "calibrator": Calibrator, "pipeline": Pipeline, "stream": Stream,
-    "stream-table": StreamTable, "stream-job": Stream, "watch": Watch,
-}  # fmt: skip
+SAVED: tuple[type[Any], ...] = (Alarm, AlarmTable, Calibrator, Pipeline, Stream, StreamTable, Watch)
+LOADERS: dict[str, Any] = {kind.KIND: kind for kind in SAVED} | {"stream-job": Stream}
 
 
 def load(

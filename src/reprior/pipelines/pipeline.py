@@ -33,7 +33,7 @@ from reprior.pipelines.mismatch import label_mismatch
 from reprior.pipelines.source import smallest_rise
 from reprior.pipelines.watch import Watch
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, block_names, by_name, in_columns, is_top_k
-from reprior.rows.calibrated import CalibratedBlocks, Calibrator
+from reprior.rows.calibrated import CalibratedBlocks, Calibrator, calibration_of
 from reprior.rows.correction import correct
 from reprior.rows.grouped import GroupedRows, factorize
 from reprior.rows.labelled import LabelledBlocks, labelled
@@ -391,9 +391,9 @@ class Pipeline(Comparable, Saved):
                    None if raw is None else check_prior(raw, caller, "raw_prior", n_classes=k))  # fmt: skip
 
     def __repr__(self) -> str:
-        kind = self.calibrator.kind if self.calibrator else "none"
-        held = 0 if self.source.heldout is None else len(self.source.heldout[1])
+        kind = calibration_of(self.calibrator)
         shown = {name: f"array{x.shape}" if isinstance(x, np.ndarray) else repr(x) for name, x in self.options.items()}
         options = "".join(f"{name}={text}, " for name, text in shown.items())
-        about = f"{len(self.source.prior)} classes, {held:,} held-out samples, source prior: {self.source.made}"
+        about = f"{len(self.source.prior)} classes, {self.source.n_heldout:,} held-out samples"
+        about += f", source prior: {self.source.made}"
         return f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, {about})"

@@ -14,10 +14,12 @@ from reprior._labels import named
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate
-from reprior.pipelines.fit import fit_pipeline, heldout_rows, pipeline, training_counts
+from reprior.pipelines.fit import Choices, fit_pipeline, heldout_rows, pipeline, training_counts
 from reprior.pipelines.pipeline import Pipeline
 
 CRITERIA = ("kl", "log-loss", "accuracy")
+Setup = tuple[str, str, str]  # calibration, prior and method of a pipeline that competes
+DEFAULT: Setup = ("auto", "auto", "ebls")
 
 
 def select(
@@ -61,25 +63,30 @@ def select(
     total = None if counts is None else training_counts(counts, names)
     priors = ("mean", "pooled", "training") if counts is not None else ("mean",)
     kinds = [calibrate.ALIASES.get(kind, kind) for kind in calibrations]
-    setups = [Setup(), *(Setup(kind, prior, name) for kind in kinds for prior in priors for name in methods)]
-    losses = {setup: list[float]() for setup in setups}
+    losses: dict[Setup, list[float]] = {DEFAULT: []}
+    losses |= {(kind, prior, name): [] for kind in kinds for prior in priors for name in methods}
     side = simulate.folds(labels, 2, rng)
     for trial in range(trials):
         fitting, drawing = side == trial % 2, side != trial % 2
         target = _simulated(rows[drawing], labels[drawing], trial // 2, n or int(drawing.sum()), rng)
         for setup in losses:
-            pipe = fit_pipeline(rows[fitting], labels[fitting], counts=total, **setup._asdict())
+            pipe = fit_pipeline(rows[fitting], labels[fitting], Choices(*setup), counts=total)
             losses[setup].append(_loss(pipe, target, criterion))
-    root = np.sqrt(trials)
-    table = [Candidate(*setup, float(np.mean(loss)), float(np.std(loss) / root)) for setup, loss in losses.items()]
+    table = [Candidate(*setup, float(np.mean(loss)), standard_error(loss)) for setup, loss in losses.items()]
     table.sort(key=lambda candidate: candidate.loss)
-    best = Setup(*table[0][:3])
-    gain = np.subtract(losses[Setup()], losses[best])
-    chosen = Setup() if gain.mean() <= 2 * gain.std() / root else best
-    pipe = pipeline(rows, named(labels, names), counts=total, classes=names, **chosen._asdict())
+    best = table[0][:3]
+    gain = np.subtract(losses[DEFAULT], losses[best])
+    kind, prior, method = DEFAULT if gain.mean() <= 2 * standard_error(gain) else best
+    pipe = pipeline(rows, named(labels, names), counts=total, classes=names, calibration=kind, prior=prior,
+                    method=method)  # fmt: skip
     if logits and pipe.calibrator is not None:
         pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
     return replace(pipe, trials=tuple(table))
+
+
+def standard_error(values: Any) -> float:
+    """Return the standard error of a mean."""
+    return float(np.std(values) / np.sqrt(len(values)))
 
 
 class Candidate(NamedTuple):
@@ -90,14 +97,6 @@ class Candidate(NamedTuple):
     method: str
     loss: float
     error: float
-
-
-class Setup(NamedTuple):
-    """What competes; the default is the default pipeline."""
-
-    calibration: str = "auto"
-    prior: str = "auto"
-    method: str = "ebls"
 
 
 def _loss(pipe: Pipeline, target: simulate.Sample, criterion: str) -> float:

@@ -121,11 +121,12 @@ def implied_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *,
     return np.asarray(prior / prior.sum())
 
 
-def as_counts(counts: Vector, caller: str, name: str = "counts") -> Vector:
+def as_counts(counts: Vector) -> Vector:
     """Return training counts (K,); shares, which have no number of samples, count as very many samples."""
     total = float(counts.sum())
     if total < 1 - SHARE_SUM_ERROR:
-        fail(caller, name, "be training samples of each class, or shares that sum to 1", f"a sum of {total:.6g}")
+        rule = "be training samples of each class, or shares that sum to 1"
+        fail("pipeline", "counts", rule, f"a sum of {total:.6g}")
     return counts if total > 1 + SHARE_SUM_ERROR else counts * (SHARES_AS_SAMPLES / counts.min())
 
 

@@ -13,6 +13,7 @@ from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Comparable, Labels, Matrix, Vector
 from reprior.rows.blocks import Blocks, View, block_slices, map_numbered
+from reprior.rows.correction import correct_rows
 from reprior.state import Saved, refuse, take
 
 S = TypeVar("S")
@@ -110,6 +111,21 @@ class Calibrator(Comparable, Saved):
         if not sound or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
             refuse(caller, "data", "invalid numbers")
         return cls(kind, scale, bias, floor, n, score, take(fields, "of_logits", bool, caller), ridge)
+
+
+def corrected_rows(rows: Matrix, calibrator: Calibrator | None, weights: Vector | Matrix, first: int = 0) -> Matrix:
+    """Return rows (n, K) calibrated and corrected by `weights`, (K,) or (n, K), in the float type that came in."""
+    return correct_rows(rows if calibrator is None else calibrator(rows), weights, first).astype(rows.dtype, copy=False)
+
+
+def calibration_of(calibrator: Calibrator | None) -> str:
+    """Return what to call a calibration: its kind, or "none"."""
+    return "none" if calibrator is None else calibrator.kind
+
+
+def plain_softmax(n_classes: int) -> Calibrator:
+    """Return a calibrator that turns logits into probabilities and changes nothing else."""
+    return Calibrator("none", np.ones(n_classes), np.zeros(n_classes), SMALLEST_NORMAL, 0, None, of_logits=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
 from reprior.estimates.verdict import report_rejected
 from reprior.io.table import Choice
-from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct_rows
+from reprior.rows.calibrated import Calibrator, corrected_rows
 
 
 def quoted(name: str) -> str:
@@ -126,6 +125,5 @@ class Correction:
         if not logits and (fault := row_fault(right)):
             fail("correct", name, fault.rule, fault.value, place=f"row {at + fault.row} of this partition",
                  remedy=fault.remedy)  # fmt: skip
-        calibrated = right if self.calibrator is None else self.calibrator(right)
-        done = correct_rows(calibrated, weights[0] if len(weights) == 1 else weights, at).astype(rows.dtype, copy=False)
+        done = corrected_rows(right, self.calibrator, weights[0] if len(weights) == 1 else weights, at)
         return done if self.order is None else np.ascontiguousarray(done[:, np.argsort(self.order)])

@@ -75,8 +75,8 @@ class Reader:
         """Yield the rows of a piece in blocks, checked and changed."""
         from reprior.io.arrow import parquet_part
 
-        given, at = (piece.file.name, opener(piece.file.path), self.choice), 0
-        part = open_part(*given) if piece.groups is None else parquet_part(*given, range(*piece.groups))
+        source, at = (piece.file.name, opener(piece.file.path), self.choice), 0
+        part = open_part(*source) if piece.groups is None else parquet_part(*source, range(*piece.groups))
         part = prepared(Table((part,), self.choice), self.order).parts[0]
         with readable(piece.file.name, self.choice.caller):
             for chunk in part.read():

@@ -62,9 +62,8 @@ def follow(
     from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
     names = list(frame.columns)
-    for wanted in (key, order):
-        if wanted is not None and wanted not in names:
-            fail(FOLLOW, "frame", f"have the column {wanted!r}", ", ".join(names[:30]))
+    if missing := [wanted for wanted in (key, order) if wanted not in (None, *names)]:
+        fail(FOLLOW, "frame", f"have the column {missing[0]!r}", ", ".join(names[:30]))
     frame = with_lists(frame, Choice(columns=columns))
     choice = Choice(columns=columns, caller=FOLLOW, classes=pipe.classes or (), aside={key: "--by"})
     taken = chosen(frame, choice)
@@ -87,8 +86,8 @@ def follow(
     out = kept.groupBy(KEY).transformWithStateInPandas(
         statefulProcessor=work, outputStructType=StructType(fields + more), outputMode="Append", timeMode="None"
     )
-    back = (column(plain[name]) if name in plain else column(REST).getField(name) for name in names)
-    return out.select(*(value.alias(name) for value, name in zip(back, names, strict=True)), N, PRIOR, ACTS)
+    back = [(column(plain[name]) if name in plain else column(REST).getField(name)).alias(name) for name in names]
+    return out.select(*back, N, PRIOR, ACTS)
 
 
 @dataclass
