@@ -42,7 +42,7 @@ DRIFT_KINDS = ("lin", "squ", "sin", "ber", "swap")
 CIFAR_STEPS = 1000
 VALUES: dict[str, tuple[Any, ...]] = {  # other values of the constants
     "sizes": ((0.1, 3.0), (1.0, 3.0)), "memories": ((0.25, 2.0, 20.0), (1.0, 2.0, 20.0), (0.5, 4.0, 20.0)),
-    "sharing": (1e-4, 1e-2), "caution": (1.0, 4.0), "window": (50, 200), "label_memories": ((50.0, 200.0),),
+    "sharing": (1e-4, 3e-3), "caution": (1.0, 4.0), "window": (50, 200), "label_memories": ((50.0, 200.0),),
     "label_sharing": (0.05, 0.5),
 }  # fmt: skip
 

@@ -55,7 +55,7 @@ class StreamSettings:
 
     sizes: tuple[float, ...] = (0.5, 3.0)
     memories: tuple[float, ...] = (0.5, 2.0, 20.0)
-    sharing: float = 1e-3
+    sharing: float = 1e-6
     caution: float = 2.0
     window: int = 100
     label_memories: tuple[float, float] = (25.0, 100.0)
