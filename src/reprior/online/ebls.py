@@ -103,22 +103,28 @@ class OnlineEbls:
         return explanations(self.moments, self.settings.model, None if self.base is None else self.without_shift)
 
     @cached_property
+    def heldout(self) -> Vector:
+        """Held-out samples (K,) per class, or what training counts are worth without them."""
+        counts_worth = np.full(len(self.source.prior), self.settings.model.counts_worth)
+        return counts_worth if self.error is None else self.error.heldout
+
+    @cached_property
     def n_heldout(self) -> float:
-        """Held-out samples, or what training counts are worth without them."""
-        counts_worth = self.settings.model.counts_worth * len(self.source.prior)
-        return max(counts_worth if self.error is None else float(self.error.heldout.sum()), 1.0)
+        return max(float(self.heldout.sum()), 1.0)
+
+    @cached_property
+    def information(self) -> Vector:
+        """The information I (K,) of predictions about each class; without held-out samples it is taken to be ½."""
+        return np.full(len(self.source.prior), 0.5) if self.error is None else self.error.information
 
     @cached_property
     def heldout_noise(self) -> float:
         """h in t/(1 + h·t), the effective number of t samples.
 
         The variance of a share is v/(t·I) by t target samples and v(1/I − 1)/n by n held-out samples, whose labels are
-        known; v is that by one label. So h = (1 − I)/n. Without held-out samples I is taken to be ½.
+        known; v is that by one label. So h = (1 − I)/n.
         """
-        if self.error is None:
-            return 0.5 / self.n_heldout
-        information = float(self.error.heldout @ self.error.information) / self.n_heldout
-        return max(1.0 - information, 0.0) / self.n_heldout
+        return max(1.0 - float(self.heldout @ self.information) / self.n_heldout, 0.0) / self.n_heldout
 
     @cached_property
     def implied(self) -> Vector:
@@ -252,9 +258,8 @@ class OnlineEbls:
         state = np.zeros(state_size(self.layout))
         part = self.parts(state)
         part["no_shift"][...], part["weights"][:] = self.settings.model.no_shift, self.bank[:, 3]
-        k = len(self.without_shift)
-        part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.without_shift, 1.0 / k)
-        part["precision"][:] = k * self.bank[:, :1]
+        part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.without_shift, 1.0 / len(self.without_shift))
+        part["precision"][:] = len(self.without_shift) * self.bank[:, :1]
         part["tests"][:] = 0.0, 1.0, 1.0  # the start counts as a test without evidence
         return state
 
@@ -301,7 +306,6 @@ class OnlineEbls:
         return self.weighed(state)[2, : len(self.without_shift)]
 
     def weights(self, state: Vector) -> Vector:
-        """Return the class weights (K,) of the correction."""
         return self.weighed(state)[0, : len(self.without_shift)]
 
     def answer(self, state: Vector) -> tuple[Vector, Matrix]:
@@ -309,7 +313,6 @@ class OnlineEbls:
         return out[2, : len(self.without_shift)], out[:2]
 
     def acts(self, state: Vector) -> Acts:
-        """Return how much of the correction is applied, and why."""
         return acts_of(self, state)
 
     def checks(self, state: Vector) -> StreamChecks:
@@ -321,32 +324,30 @@ class OnlineEbls:
     def spread(self, state: Vector) -> tuple[Moments, str]:
         """Return mean and variance of the mixture of filters, and how far to trust them: no bet on "no shift"."""
         part = self.parts(state)
+        note = "From the mixture of filters, widened by the uncertainty about the classifier error."
         if self.error is None:
             note = "From the mixture of filters. Optimistic: no held-out samples show the error of the classifier."
-            within: Matrix = np.asarray(part["mean"] * (1.0 - part["mean"]) / (part["precision"] + 1.0))  # of Beta laws
-        else:
-            note = "From the mixture of filters, widened by the uncertainty about the classifier error."
-            within = self.widened_variances(part, self.error)
-        return mixture(part["weights"], part["mean"], within), note
+        return mixture(part["weights"], part["mean"], self.widened_variances(part)), note
 
-    def widened_variances(self, part: dict[str, Vector], error: ClassifierError) -> Matrix:
+    def widened_variances(self, part: dict[str, Vector]) -> Matrix:
         """Return the variances (F, K) of shares with the error of the classifier in them.
 
         The predictions of `count` = held·m samples of a class inform like labels = count/(1 + rarity·(1/I − 1)), with
         I the information measured at equal shares, and rarity = √(label variance at equal shares / at share m). For two
         normal classes 2 to 4 standard deviations apart, 1/I − 1 grows as this ratio to the power 0.4 to 0.6. The other
         samples are ambiguous, and only the h held-out samples of the class show how to read them. So the log share has
-        the variance 1/effective_labels = (1 + caution·(count − labels)/(h + pseudo_count))/labels. `extra_counts` are
-        the pseudo-counts that do not come from the held samples: from the filter's prior, labels and other keys.
+        the variance 1/effective_labels = (1 + caution·(count − labels)/(h + pseudo_count))/labels. `extra_counts` come
+        from the filter's prior, at least those it starts with, from labels and from other keys.
         """
         k, m, held = len(self.without_shift), part["mean"], part["held"][:, None]
         count, most = np.maximum(held * m, 1e-9), np.maximum(m * (1.0 - m), 1e-9)
         rarity = np.sqrt((k - 1) / k**2 / most)
-        labels = count / (1.0 + rarity * (1.0 / error.information - 1.0))
-        heldout = np.where(error.heldout > 0, error.heldout, error.heldout.mean()) + self.settings.model.pseudo_count
+        labels = count / (1.0 + rarity * (1.0 / self.information - 1.0))
+        heldout = np.where(self.heldout > 0, self.heldout, self.heldout.mean()) + self.settings.model.pseudo_count
         effective_labels = labels / (1.0 + self.settings.caution * (count - labels) / heldout)
-        pseudo_counts = part["precision"] * m
+        pseudo_counts, at_start = part["precision"] * m, self.parts(self.init())
         extra_counts = np.maximum(pseudo_counts - held * m / (1.0 + self.heldout_noise * held), 0.0)
+        extra_counts = np.maximum(extra_counts, np.minimum(at_start["precision"] * at_start["mean"], pseudo_counts))
         variance = m**2 / (extra_counts + effective_labels)
         variance *= 1.0 - variance / variance.sum(axis=1, keepdims=True)  # shares add up to 1
         return np.asarray(1.0 / (1.0 / np.maximum(variance, 1e-300) + 1.0 / most))  # never above that of one label
@@ -374,8 +375,7 @@ class OnlineEbls:
         """Return the state of a key that starts `trust` of the way from `init` to what others have in common.
 
         `pooled_state` is the state of a stream of all their samples. Their `sums` (2, G, K) show how alike keys are.
-        Each chain of filters starts at what they have in common, one more firmly than another. P(no shift) is at least
-        `min_probability`, so that a key may be unlike the others.
+        Each chain of filters starts at what they have in common, one more firmly than another.
         """
         state, k = self.init(), len(self.source.prior)
         part, others = self.parts(state), self.parts(pooled_state)
