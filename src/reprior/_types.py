@@ -206,7 +206,7 @@ class StreamChecks(NamedTuple):
     `no_shift` is the probability that the class prior has not shifted. `log_evidence` is the log Bayes factor of label
     shift against any other change, given all tests so far. `label_shift` is the probability of label shift,
     given this evidence and labels. `amplification` is the change of the estimated prior divided by the change of the
-    mean prediction.
+    mean prediction, the largest of all tests.
     """
 
     no_shift: float | None = None

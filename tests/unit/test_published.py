@@ -81,7 +81,7 @@ def test_a_source_without_labelled_rows_is_refused(name):
 def test_none_of_them_claims_to_know_its_uncertainty(name, source):
     method = PEERS[name](source)
     with pytest.raises(InputError, match="Use 'online-ebls'"):
-        method.variance(method.init())
+        method.spread(method.init())
 
 
 def test_following_the_history_is_bbse_on_all_of_it(source, rows):

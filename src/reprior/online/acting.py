@@ -151,16 +151,17 @@ def window_ends(table: Vector, slots: Labels | None, n_rows: int, window: int) -
 
 def end_window(method: OnlineEbls, state: Vector) -> bool:
     """Test the window that ends here if a test is due. Return whether the correction has fallen below one half."""
-    n, window, sums = int(state[0]), method.settings.window, method.view(state, "moment_sums")
+    n, window, settings = int(state[0]), method.settings.window, method.settings.model
+    sums = method.view(state, "moment_sums")
     before = share_of_tests(method, state)
     if n <= ALL_TESTED * window or n % (TESTED_LATER * window) == 0:
         laws, size = method.explanations, min(n, window)
         mean, squares = sums[:, : len(laws.reference.mean)] / size
         prior, variance = np.maximum(method.prior(state), MIN_PRIOR), np.maximum(squares - mean**2, 0.0)
         mean_moved = method.view(state, "proba_sums") / size - method.source.prior
-        amplified = amplification(prior - laws.base, mean_moved, method.settings.model)
-        tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
-        after = evidence_of(method, state) + tested
+        earlier, amplified = evidence_of(method, state), amplification(prior - laws.base, mean_moved, settings)
+        largest = max(earlier.amplification, amplified)  # so that a quiet window restores nothing
+        after = earlier + Evidence(log_evidence(laws, mean, variance, size, prior), largest)
         method.view(state, "tests")[:] = after.log_evidence, after.amplification, after.n_tests
         if has_labels(method, state):
             update_by_test(method, state, before)

@@ -20,6 +20,7 @@ from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Acts, ClassifierError, Matrix, MomentReference, Source, StreamChecks, Vector
 from reprior.model.classifier_error import measure_error
+from reprior.model.interval import Moments, mixture
 from reprior.model.label_shift import MAX_LOG_EVIDENCE, Explanations, explanations
 from reprior.online.acting import (
     DIRECTIONS,
@@ -38,7 +39,6 @@ from reprior.online.settings import StreamSettings, as_settings
 from reprior.online.shared_start import start_sizes
 
 MIN_CLASSES = 10  # with fewer classes, memories are those of ten: 20 samples are the fewest that show a change
-MIN_NO_SHIFT = 1e-3  # probability of no shift that a new key starts from at least, so that it may be unlike the others
 BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "newton_sum")  # parts that end in zeros behind K classes
 
 
@@ -70,8 +70,7 @@ class OnlineEbls:
         check_flag(self.drift, self.name, "drift")
         object.__setattr__(self, "settings", as_settings(self.settings, self.name))
         if self.base is not None:
-            k = len(self.source.prior)
-            base = check_prior(self.base, self.name, "base", n_classes=k, like="the source")
+            base = check_prior(self.base, self.name, "base", n_classes=len(self.source.prior), like="the source")
             object.__setattr__(self, "base", tuple(base.tolist()))
 
     # from the source
@@ -104,22 +103,28 @@ class OnlineEbls:
         return explanations(self.moments, self.settings.model, None if self.base is None else self.without_shift)
 
     @cached_property
+    def heldout(self) -> Vector:
+        """Held-out samples (K,) per class, or what training counts are worth without them."""
+        counts_worth = np.full(len(self.source.prior), self.settings.model.counts_worth)
+        return counts_worth if self.error is None else self.error.heldout
+
+    @cached_property
     def n_heldout(self) -> float:
-        """Held-out samples, or what training counts are worth without them."""
-        counts_worth = self.settings.model.counts_worth * len(self.source.prior)
-        return max(counts_worth if self.error is None else float(self.error.heldout.sum()), 1.0)
+        return max(float(self.heldout.sum()), 1.0)
+
+    @cached_property
+    def information(self) -> Vector:
+        """The information I (K,) of predictions about each class; without held-out samples it is taken to be ½."""
+        return np.full(len(self.source.prior), 0.5) if self.error is None else self.error.information
 
     @cached_property
     def heldout_noise(self) -> float:
         """h in t/(1 + h·t), the effective number of t samples.
 
         The variance of a share is v/(t·I) by t target samples and v(1/I − 1)/n by n held-out samples, whose labels are
-        known; v is that by one label. So h = (1 − I)/n. Without held-out samples I is taken to be ½.
+        known; v is that by one label. So h = (1 − I)/n.
         """
-        if self.error is None:
-            return 0.5 / self.n_heldout
-        information = float(self.error.heldout @ self.error.information) / self.n_heldout
-        return max(1.0 - information, 0.0) / self.n_heldout
+        return max(1.0 - float(self.heldout @ self.information) / self.n_heldout, 0.0) / self.n_heldout
 
     @cached_property
     def implied(self) -> Vector:
@@ -202,11 +207,6 @@ class OnlineEbls:
         return np.array(rows)
 
     @cached_property
-    def centres(self) -> Matrix:
-        """The prior (F, K) that each filter starts from."""
-        return np.where(self.bank[:, 4:] > 0, self.without_shift, 1.0 / len(self.without_shift))
-
-    @cached_property
     def directions(self) -> Matrix:
         """The directions (3K + 1, DIRECTIONS) of the moments that are compared; none if nothing can be compared."""
         if self.moments is None:
@@ -258,7 +258,8 @@ class OnlineEbls:
         state = np.zeros(state_size(self.layout))
         part = self.parts(state)
         part["no_shift"][...], part["weights"][:] = self.settings.model.no_shift, self.bank[:, 3]
-        part["mean"][:], part["precision"][:] = self.centres, len(self.without_shift) * self.bank[:, :1]
+        part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.without_shift, 1.0 / len(self.without_shift))
+        part["precision"][:] = len(self.without_shift) * self.bank[:, :1]
         part["tests"][:] = 0.0, 1.0, 1.0  # the start counts as a test without evidence
         return state
 
@@ -306,11 +307,9 @@ class OnlineEbls:
         return self.correction(state)[0]
 
     def weights(self, state: Vector) -> Vector:
-        """Return the class weights (K,) of the correction."""
         return np.asarray(self.correction(state)[1][0, : len(self.without_shift)])
 
     def acts(self, state: Vector) -> Acts:
-        """Return how much of the correction is applied, and why."""
         return acts_of(self, state)
 
     def checks(self, state: Vector) -> StreamChecks:
@@ -319,40 +318,33 @@ class OnlineEbls:
         tested = acts.log_evidence is not None
         return StreamChecks(no_shift, acts.log_evidence, acts.share if tested else None, acts.amplification)
 
-    def variance(self, state: Vector) -> tuple[Vector, str]:
-        """Return the variances (K,) about the estimate, and how far to trust them.
-
-        The estimate may rest on "no shift". The variance does not, so intervals do not bet that nothing has shifted.
-        """
+    def spread(self, state: Vector) -> tuple[Moments, str]:
+        """Return mean and variance of the mixture of filters, and how far to trust them: no bet on "no shift"."""
         part = self.parts(state)
+        note = "From the mixture of filters, widened by the uncertainty about the classifier error."
         if self.error is None:
             note = "From the mixture of filters. Optimistic: no held-out samples show the error of the classifier."
-            within: Matrix = np.asarray(part["mean"] * (1.0 - part["mean"]) / (part["precision"] + 1.0))  # of Beta laws
-        else:
-            note = "From the mixture of filters, widened by the uncertainty about the classifier error."
-            within = self.widened_variances(part, self.error)
-        return np.asarray(part["weights"] @ (within + (part["mean"] - self.prior(state)) ** 2)), note
+        return mixture(part["weights"], part["mean"], self.widened_variances(part)), note
 
-    def widened_variances(self, part: dict[str, Vector], error: ClassifierError) -> Matrix:
+    def widened_variances(self, part: dict[str, Vector]) -> Matrix:
         """Return the variances (F, K) of shares with the error of the classifier in them.
 
         The predictions of `count` = held·m samples of a class inform like labels = count/(1 + rarity·(1/I − 1)), with
         I the information measured at equal shares, and rarity = √(label variance at equal shares / at share m). For two
         normal classes 2 to 4 standard deviations apart, 1/I − 1 grows as this ratio to the power 0.4 to 0.6. The other
         samples are ambiguous, and only the h held-out samples of the class show how to read them. So the log share has
-        the variance 1/effective_labels = (1 + caution·(count − labels)/(h + pseudo_count))/labels. `extra_counts` are
-        the pseudo-counts that do not come from the held samples: from the filter's prior, labels and other keys. They
-        are at least the filter's starting counts.
+        the variance 1/effective_labels = (1 + caution·(count − labels)/(h + pseudo_count))/labels. `extra_counts` come
+        from the filter's prior, at least those it starts with, from labels and from other keys.
         """
         k, m, held = len(self.without_shift), part["mean"], part["held"][:, None]
         count, most = np.maximum(held * m, 1e-9), np.maximum(m * (1.0 - m), 1e-9)
         rarity = np.sqrt((k - 1) / k**2 / most)
-        labels = count / (1.0 + rarity * (1.0 / error.information - 1.0))
-        heldout = np.where(error.heldout > 0, error.heldout, error.heldout.mean()) + self.settings.model.pseudo_count
+        labels = count / (1.0 + rarity * (1.0 / self.information - 1.0))
+        heldout = np.where(self.heldout > 0, self.heldout, self.heldout.mean()) + self.settings.model.pseudo_count
         effective_labels = labels / (1.0 + self.settings.caution * (count - labels) / heldout)
-        pseudo_counts = part["precision"] * m
+        pseudo_counts, at_start = part["precision"] * m, self.parts(self.init())
         extra_counts = np.maximum(pseudo_counts - held * m / (1.0 + self.heldout_noise * held), 0.0)
-        extra_counts = np.maximum(extra_counts, np.minimum(k * self.bank[:, :1] * self.centres, pseudo_counts))
+        extra_counts = np.maximum(extra_counts, np.minimum(at_start["precision"] * at_start["mean"], pseudo_counts))
         variance = m**2 / (extra_counts + effective_labels)
         variance *= 1.0 - variance / variance.sum(axis=1, keepdims=True)  # shares add up to 1
         return np.asarray(1.0 / (1.0 / np.maximum(variance, 1e-300) + 1.0 / most))  # never above that of one label
@@ -395,7 +387,7 @@ class OnlineEbls:
         weights = part["weights"]
         weights += trust * (weights * (probability / np.bincount(chain, weights))[chain] - weights)
         part["tests"][:2] += trust * (others["tests"][:2] - part["tests"][:2])
-        part["no_shift"][...] += trust * (np.clip(no_shift, MIN_NO_SHIFT, at_first) - at_first)
+        part["no_shift"][...] += trust * (np.clip(no_shift, self.settings.model.min_probability, at_first) - at_first)
         return state
 
 

@@ -12,6 +12,7 @@ from reprior._check import check_choice, check_number, fail
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 from reprior.batch.fmapls import ascend
+from reprior.model.interval import Moments
 from reprior.online.method import Kernel, Layout, Untested, learned, refuse, simplex, state_size, unpack, views
 
 
@@ -161,7 +162,7 @@ class OnlineFmapls(Untested):
         )  # fmt: skip
         return simplex(pi) and all(np.all(x) for x in conditions)
 
-    def variance(self, state: Vector) -> tuple[Vector, str]:
+    def spread(self, state: Vector) -> tuple[Moments, str]:
         pi = self.prior(state)
         note = "Too narrow: the last ĉ samples count as if they had labels."
-        return pi * (1.0 - pi) / (state[1] + 1.0), note
+        return Moments(pi, pi * (1.0 - pi) / (state[1] + 1.0)), note

@@ -17,6 +17,7 @@ import numpy as np
 from reprior._check import check_number
 from reprior._kernels import NATIVE, reference
 from reprior._types import Acts, Matrix, Source, StreamChecks, Vector
+from reprior.model.interval import Moments
 from reprior.rows.calibrated import Calibrator
 
 Layout = dict[str, tuple[int, ...]]
@@ -27,12 +28,12 @@ class StreamMethod(Protocol):
     """Every online method: a frozen dataclass whose first field is `source`, the others its options.
 
     Its functions trust their input; `rows` (n, K) are float64 probabilities. `layout` names the parts of the state in
-    order. `learn` and `observe` change the state in place. `variance` is that of each class's share (K,), with a
-    sentence on how far to trust it. `valid`: whether finite numbers (S, size) with a whole `n` are S states of this
-    method. `weights` are the class weights (K,) of the correction that is applied. `correction` returns the prior and,
-    as `padded`, these weights. `bind` returns the native kernel as a function of (slots, rows, axes of rows),
-    `bind_top` the one for top-k rows of (slots, indices, values, axes). A kernel that refuses has learned nothing;
-    `learn` then takes checked rows.
+    order. `learn` and `observe` change the state in place. Intervals follow from `spread`, the moments of each class's
+    share (K,), with a sentence on how far to trust it. `valid`: whether finite numbers (S, size) with a whole `n` are S
+    states of this method. `weights` are the class weights (K,) of the correction that is applied. `correction` returns
+    the prior and, as `padded`, these weights. `bind` returns the native kernel as a function of (slots, rows, axes of
+    rows), `bind_top` the one for top-k rows of (slots, indices, values, axes). A kernel that refuses has learned
+    nothing; `learn` then takes checked rows.
     """
 
     name: ClassVar[str]
@@ -46,7 +47,7 @@ class StreamMethod(Protocol):
     def learn(self, state: Vector, rows: Matrix) -> None: ...
     def observe(self, state: Vector, row: Vector, y: int) -> None: ...
     def prior(self, state: Vector) -> Vector: ...
-    def variance(self, state: Vector) -> tuple[Vector, str]: ...
+    def spread(self, state: Vector) -> tuple[Moments, str]: ...
     def valid(self, states: Vector) -> bool: ...
     def acts(self, state: Vector) -> Acts: ...
     def checks(self, state: Vector) -> StreamChecks: ...
@@ -217,10 +218,10 @@ class Robust(Untested):
     def weights(self, state: Vector) -> Vector:
         return np.asarray((state[self.size :] / self.source.prior) ** self.acts(state).share)
 
-    def variance(self, state: Vector) -> tuple[Vector, str]:
+    def spread(self, state: Vector) -> tuple[Moments, str]:
         inner = state[: self.size]
-        variance, note = self.method.variance(inner)
-        return variance + (self.method.prior(inner) - state[self.size :]) ** 2, note
+        about, note = self.method.spread(inner)
+        return Moments(about.mean, about.variance + (self.method.prior(inner) - state[self.size :]) ** 2), note
 
     def valid(self, states: Vector) -> bool:
         shown = states[:, self.size :]

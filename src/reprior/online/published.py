@@ -129,7 +129,7 @@ class Published(Untested):
         share = self.share(unpack(self.layout, state))
         return np.asarray((1 - self.floor) * share + self.floor / len(share))
 
-    def variance(self, state: Vector) -> NoReturn:
+    def spread(self, state: Vector) -> NoReturn:
         fail("Stream.interval", "method", "know its own uncertainty", repr(self.name), remedy="Use 'online-ebls'")
 
     def valid(self, states: Vector) -> bool:

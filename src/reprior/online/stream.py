@@ -361,16 +361,16 @@ class Stream(show.Displayed, Saved):
 
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:
-    """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
-    variance, note = method.variance(state)
-    return Interval(*share_interval(method.prior(state), variance, level), level=level, note=note)
+    """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the moments that the method knows."""
+    about, note = method.spread(state)
+    return Interval(*share_interval(about, method.prior(state), level), level=level, note=note)
 
 
-def share_interval(prior: Any, variance: Any, level: float) -> tuple[Any, Any]:
-    """Return the ends of an interval for shares of any shape from their means and variances."""
+def share_interval(about: Moments, prior: Any, level: float) -> tuple[Any, Any]:
+    """Return the ends of an interval for shares of any shape from their moments; the estimated `prior` is inside."""
     from scipy.special import betaincinv, ndtri
 
-    a, b = beta_parameters(Moments(prior, variance))
+    a, b = beta_parameters(about)
     tails = (1.0 - level) / 2, (1.0 + level) / 2
     lower, upper = (betaincinv(a, b, tail) for tail in tails)
     # a Beta never reaches 0, but below z² counts, zero is within z Poisson standard errors

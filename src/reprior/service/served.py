@@ -205,9 +205,9 @@ class ServedStream:
     # storing
 
     def history_point(self, t: float) -> tuple[int, int, bytes, bytes]:
-        """Return a point of the history: milliseconds since 1970, samples, and prior and variance (K,) as float32."""
-        variance, _ = self.stream.method.variance(self.stream.state.values)
-        return (int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
+        """Return a point of the history: milliseconds since 1970, samples, float32 prior and variance (K,) about it."""
+        (about, _), prior = self.stream.method.spread(self.stream.state.values), self.stream.prior
+        return int(t * 1000), self.stream.n, floats(prior), floats(about.variance + (about.mean - prior) ** 2)
 
     def point_due(self, now: float, seconds: float) -> bool:
         """Return whether the history needs a point: a stream with few new samples has one every ten seconds."""

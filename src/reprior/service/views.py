@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from reprior._check import check_choice, check_number, fail
 from reprior._types import Matrix, Vector
+from reprior.model.interval import Moments
 from reprior.online.registry import options_of
 from reprior.online.stream import share_interval
 from reprior.service.errors import Missing, Refused
@@ -228,7 +229,7 @@ async def get_history(hub: Hub, request: Request) -> dict[str, Any]:
     if not shown and len(priors):  # those that moved most, in the range or against the source
         moved = np.maximum(np.ptp(priors, axis=0), np.abs(priors[-1] - source))
         shown = np.sort(np.argsort(-moved, kind="stable")[:top]).tolist()
-    lower, upper = share_interval(priors[:, shown], variances[:, shown], 0.95)
+    lower, upper = share_interval(Moments(priors[:, shown], variances[:, shown]), priors[:, shown], 0.95)
     value = {
         "t": [row[0] / 1000 for row in rows], "n": [row[1] for row in rows], "from": first, "to": last,
         "classes": shown, "names": [served.classes[c] for c in shown], "source": source[shown],
