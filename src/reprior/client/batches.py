@@ -18,7 +18,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import Frame, InputError, as_array, check_int, check_matrix, check_number, fail, frame_of, row_fault
+from reprior._check import (
+    Frame,
+    InputError,
+    as_array,
+    check_int,
+    check_matrix,
+    check_number,
+    counted,
+    fail,
+    frame_of,
+    row_fault,
+)
 from reprior._kernels.reference import SUM_TOLERANCE
 from reprior._types import Matrix
 from reprior.client.blocking import FIRST_PAUSE, LONGEST_PAUSE, Client
@@ -252,7 +263,8 @@ class Batches:
             if not silent:
                 self._unlogged, self._logged_at = 0, time.monotonic()
         if not silent:
-            log.warning("stream %s: %s rows dropped, %s in all. %s", self.stream, unlogged, self.dropped, reason)
+            about = f"{counted(unlogged, 'sample')} dropped, {self.dropped:,} in all"
+            log.warning("stream %s: %s. %s", self.stream, about, reason)
         self._call(self._on_drop, rows, reason)
 
     def _call(self, work: Callable[..., None] | None, *args: Any) -> None:

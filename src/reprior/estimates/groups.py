@@ -260,7 +260,7 @@ def groups_text(
 def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
     """Return a table of the largest groups with the largest change in each, and the number of groups left out."""
     shown = np.argsort(-groups.n, kind="stable")[: top or None].tolist()
-    rows = [["group", "rows", "largest change", "source", "target"]]
+    rows = [["group", "samples", "largest change", "source", "target"]]
     rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
     called = key_texts(groups)
     for g in shown:

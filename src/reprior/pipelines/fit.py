@@ -224,9 +224,11 @@ def _without_rows(
     if isinstance(prior, str) and prior not in ("auto", "training"):
         fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out samples", repr(prior))
     numbers = counts if isinstance(prior, str) else prior
+    if counts is not None:
+        training_counts(counts, names)  # checked only
     source = check_source(numbers, "pipeline", names)
     if counts is not None:
-        training_counts(counts, source.classes, len(source.prior), "`prior`")  # checked only
+        training_counts(counts, source.classes, len(source.prior), "`prior`")
     origin = "training counts" if numbers is counts else "given by the user"
     return plain_softmax(len(source.prior)) if logits else None, replace(source, made=origin)
 

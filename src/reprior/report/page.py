@@ -70,7 +70,7 @@ def paragraphs(sentences: list[dict[str, Any]], kind: str = "") -> str:
 def cards(report: dict[str, Any]) -> str:
     changed = report["predictions"]["changed"] / report["n"]
     shown = [
-        (f"{report['n']:,.0f}", "row" if report["n"] == 1 else "rows"), (f"{len(report['prior']):,}", "classes"),
+        (f"{report['n']:,.0f}", "sample" if report["n"] == 1 else "samples"), (f"{len(report['prior']):,}", "classes"),
         (html_share(report["distance"]), "change of the class prior"), (html_share(changed), "of predictions change"),
         (html_text(report["made"]["method"]), "method" if report["ok"] else "method, not converged"),
     ]  # fmt: skip
