@@ -666,3 +666,9 @@ def test_a_rise_of_the_smallest_size_is_found_as_often_as_promised() -> None:
         rp.pipeline(counts=[1, 2]).smallest_rise(10)
     with pytest.raises(InputError, match="`power` must be a number above 0 and below 1"):
         pipe.smallest_rise(10, power=1)
+
+
+@pytest.mark.parametrize("counts", [[1, -1], {"a": float("nan"), "b": 1}, [0, 0], "x"])
+def test_wrong_counts_are_named_counts(counts):
+    with pytest.raises(InputError, match="^pipeline: `counts` must "):
+        rp.pipeline(counts=counts)
