@@ -307,6 +307,21 @@ def test_a_stream_tests_often_at_first_and_counts_its_tests(world):
     assert [window_end_after(n, 100) for n in windows[:-1]] == windows[1:]
 
 
+def test_a_stream_tests_often_again_after_a_change_of_the_prior():
+    rng = np.random.default_rng(1)
+    quiet, _ = draw(rng, APART, SOURCE, 3000)
+    later, _ = draw(rng, APART, SOURCE[::-1], 1200)
+    tested = []
+    for after in (quiet[:1200], later):
+        stream = rp.pipeline(*draw(np.random.default_rng(3), APART, SOURCE, 1000)).stream()
+        stream.learn_many(quiet)
+        before = stream.method.view(stream.state.values, "tests")[2]
+        stream.learn_many(after)
+        tested.append(stream.method.view(stream.state.values, "tests")[2] - before)
+    assert tested[0] == 3  # after every 400
+    assert tested[1] >= 9  # after every 100, once the change is noticed
+
+
 def test_a_stream_tests_by_the_settings_of_its_pipeline(world):
     pipe = world[0]
     strict = replace(pipe, options={**pipe.options, "settings": Settings(label_shift_odds=0.01)})

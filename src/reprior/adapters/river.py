@@ -176,8 +176,9 @@ class PriorDrift(StreamDrift):
 class NotLabelShiftDrift(StreamDrift):
     """Detect that samples have changed by more than their class prior, with river's detector interface.
 
-    The stream tests itself after 25 samples, after every 100 up to 2,000, and then after every 400.
-    `drift_detected` is True after the sample at which less than half of the correction is applied for the first time.
+    The stream tests itself after 25 samples and then after every 100; after 2,000 without a change of the prior, after
+    every 400. `drift_detected` is True after the sample at which less than half of the correction is applied for the
+    first time.
 
     Parameters
     ----------

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from reprior.online.ebls import OnlineEbls
     from reprior.online.stream import Stream
 
-ALL_TESTED, TESTED_LATER = 20, 4  # the first 20 windows are tested; later every fourth is, to save time
+# windows after the start or a change of the prior that are all tested; later every fourth is, to save time
+ALL_TESTED, TESTED_LATER = 20, 4
 DIRECTIONS = 16  # columns of the kernels' directions; those behind the reference's own are zero
 MIN_PRIOR = 1e-12  # smallest class prior, so that its logarithm is defined
 MIN_PROBABILITY = 1e-6  # of a label, so that no label rules a correction out for good
@@ -154,7 +155,8 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
     n, window, settings = int(state[0]), method.settings.window, method.settings.model
     sums = method.view(state, "moment_sums")
     before = share_of_tests(method, state)
-    if n <= ALL_TESTED * window or n % (TESTED_LATER * window) == 0:
+    since_change = float(method.view(state, "held")[method.endless].min())
+    if since_change <= ALL_TESTED * window or n % (TESTED_LATER * window) == 0:
         laws, size = method.explanations, min(n, window)
         mean, squares = sums[:, : len(laws.reference.mean)] / size
         prior, variance = np.maximum(method.prior(state), MIN_PRIOR), np.maximum(squares - mean**2, 0.0)

@@ -225,8 +225,8 @@ class Stream(show.Displayed, Saved):
     def acts(self) -> Acts:
         """How much of the correction is applied, and why.
 
-        The stream tests for label shift after 25 samples, after every 100 up to 2,000, and then after
-        every 400. `StreamSettings.window` changes that.
+        The stream tests for label shift after 25 samples and then after every 100; after 2,000 without a change of the
+        prior, after every 400. `StreamSettings.window` changes that.
         """
         with self._lock:
             return self.method.acts(self._values)
