@@ -670,5 +670,5 @@ def test_a_rise_of_the_smallest_size_is_found_as_often_as_promised() -> None:
 
 @pytest.mark.parametrize("counts", [[1, -1], {"a": float("nan"), "b": 1}, [0, 0], "x"])
 def test_wrong_counts_are_named_counts(counts):
-    with pytest.raises(InputError, match="^pipeline: `counts` must "):
+    with pytest.raises(InputError, match=r"^pipeline: `counts` must "):
         rp.pipeline(counts=counts)

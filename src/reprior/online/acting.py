@@ -155,7 +155,7 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
     n, window, settings = int(state[0]), method.settings.window, method.settings.model
     sums = method.view(state, "moment_sums")
     before = share_of_tests(method, state)
-    since_change = float(method.view(state, "held")[method.endless].min())
+    since_change = float(method.view(state, "held")[method.bank[:, 1] == 0].min())  # of filters that forget nothing
     if since_change <= ALL_TESTED * window or n % (TESTED_LATER * window) == 0:
         laws, size = method.explanations, min(n, window)
         mean, squares = sums[:, : len(laws.reference.mean)] / size

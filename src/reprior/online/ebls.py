@@ -177,11 +177,6 @@ class OnlineEbls:
         return known, np.array([k, len(self.bank), self.settings.model.no_shift, MIN_PRIOR])
 
     @cached_property
-    def endless(self) -> Any:
-        """Which filters (F,) forget nothing."""
-        return self.bank[:, 1] == 0
-
-    @cached_property
     def chains(self) -> list[tuple[float, bool]]:
         """Size and centre of each chain of filters; True: centred at the prior without shift, else at equal shares."""
         return [*((size, False) for size in self.settings.sizes), (self.settings.sizes[-1], True)]
