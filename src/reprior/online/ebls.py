@@ -38,7 +38,8 @@ from reprior.online.method import Kernel, Layout, learned, refuse, simplex, stat
 from reprior.online.settings import StreamSettings, as_settings
 from reprior.online.shared_start import start_sizes
 
-MIN_CLASSES = 10  # with fewer classes, memories are those of ten: 20 samples are the fewest that show a change
+# with fewer classes, memories and the first size are in all those of ten: fewer than 20 samples hardly show a change
+MIN_CLASSES = 10
 BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "newton_sum")  # parts that end in zeros behind K classes
 
 
@@ -179,7 +180,9 @@ class OnlineEbls:
     @cached_property
     def chains(self) -> list[tuple[float, bool]]:
         """Size and centre of each chain of filters; True: centred at the prior without shift, else at equal shares."""
-        return [*((size, False) for size in self.settings.sizes), (self.settings.sizes[-1], True)]
+        k, (first, *others) = len(self.without_shift), self.settings.sizes
+        sizes = (first * MIN_CLASSES / min(k, MIN_CLASSES), *others)
+        return [*((size, False) for size in sizes), (self.settings.sizes[-1], True)]
 
     @cached_property
     def bank(self) -> Matrix:

@@ -25,7 +25,7 @@ class StreamSettings:
     sizes : tuple of float
         Sizes of the filters' Dirichlet priors, in samples per class: as many samples must speak against a filter's
         centre to move it half of the way. Filters centred at equal shares have each size, filters centred at the source
-        prior the last.
+        prior the last. With fewer than ten classes the first size is larger: in all as many samples as with ten.
     memories : tuple of float, increasing
         Samples per class that a filter remembers, with ten classes or more; with fewer classes as with ten. The
         shortest of several memories is for large sudden changes: only the first size has it, and only with ten classes
