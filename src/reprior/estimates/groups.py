@@ -248,7 +248,7 @@ def groups_text(
     alone = [apart] if groups.population is None else []
     common = [] if groups.population is None else groups.population.sentences()
     rows, rest = groups_rows(groups, level, top)
-    lines = [*(first or [*alone, *show.unseen(groups.source)]), *common, "", *show.aligned(rows, left=(0, 2))]
+    lines = [*(first or [*alone, *show.without_heldout(groups.source)]), *common, "", *show.aligned(rows, left=(0, 2))]
     if rest:
         lines.append(f"… and {counted(rest, 'group')} of at most this size")
     late = int((~groups.converged).sum())
