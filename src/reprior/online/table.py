@@ -23,7 +23,7 @@ from reprior.online.stream import (  # isort: skip
 )  # fmt: skip
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, numbered
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.grouped import plain
+from reprior.rows.grouped import as_python
 from reprior.state import Key, Saved, decode, encode, take
 from reprior.state import refuse as refuse_bytes
 
@@ -145,7 +145,7 @@ class StreamTable(Saved):
         return len(self._slots)
 
     def __contains__(self, key: Hashable) -> bool:
-        return plain(key) in self._slots
+        return as_python(key) in self._slots
 
     def __iter__(self) -> Iterator[Hashable]:
         with self._lock:
@@ -159,7 +159,7 @@ class StreamTable(Saved):
     def _state(self, key: Hashable, caller: str) -> StreamState:
         """Return the state of that key, not to be changed."""
         try:
-            slot = self._slots[plain(key)]
+            slot = self._slots[as_python(key)]
         except TypeError:
             fail(caller, "key", "be hashable", repr(key)[:60])
         except KeyError:
@@ -181,7 +181,7 @@ class StreamTable(Saved):
         """Remove a key and return its stream, which can learn. An unknown key raises a KeyError."""
         with self._lock:
             stream = Stream.of(self._state(key, "StreamTable.pop"))
-            self._remove(plain(key))
+            self._remove(as_python(key))
             return stream
 
     def _remove(self, key: Hashable) -> None:
@@ -199,7 +199,7 @@ class StreamTable(Saved):
             names: list[Hashable] = keys.tolist() if plainly else list(keys)
             slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
             if (slots < 0).any():
-                names = list(map(plain, names))
+                names = list(map(as_python, names))
                 slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
         except TypeError:
             fail(caller, "keys", "be a list or vector of hashable keys, one per row", repr(keys)[:60])
@@ -209,7 +209,7 @@ class StreamTable(Saved):
         """Return the keys of `n_rows` rows as Python values; refuse new ones that a full table cannot take."""
         names, slots = self._find(keys, caller)
         check_count(len(names), n_rows, caller)
-        names = list(map(plain, names))
+        names = list(map(as_python, names))
         if self.on_evict is None:
             new = {name for name, slot in zip(names, slots.tolist(), strict=True) if slot < 0}
             self._make_room(len(new), slots[slots >= 0], caller)
