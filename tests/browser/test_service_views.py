@@ -24,7 +24,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from reprior.client import Client
-from reprior.service.damage import signed
+from reprior.service.damage import with_checksum
 from reprior.service.server import Background
 from reprior.service.settings import Settings
 
@@ -49,7 +49,7 @@ def age(db: Path) -> None:
             last = time.time() - AGO.get(name, 5.0)
             for k, (point, n, prior, variance) in enumerate(result):
                 t = int((last - 120 * k) * 1000)
-                again = signed(variance[:-4], number, t, n, prior)
+                again = with_checksum(variance[:-4], number, t, n, prior)
                 raw.execute("UPDATE history SET t = ?, variance = ? WHERE id = ?", (t, again, point))
             raw.execute("UPDATE states SET last_post = ? WHERE stream = ?", (last, number))
         for number, about in raw.execute("SELECT id, about FROM alarms").fetchall():

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -153,7 +154,7 @@ def test_a_backup_of_a_served_file_is_restored(tmp_path, call):
         for block in blocks[:2]:
             client.send("s", block)
         code, out, err = call("serve", "backup", "--db", db, copy)
-        assert (code, out.startswith("copy.db holds 1 streams"), err) == (0, True, "")
+        assert (code, out.startswith("copy.db is a sound copy.\n1 streams"), err) == (0, True, "")
         assert call("serve", "backup", "--db", db, copy)[0] == 1  # never over another file
         client.send("s", blocks[2])
         assert "one process" in call("serve", "restore", "--db", db, copy, "--replace")[2]
@@ -167,6 +168,20 @@ def test_a_backup_of_a_served_file_is_restored(tmp_path, call):
     for file in ("text.db", "none.db"):
         assert call("serve", "restore", "--db", tmp_path / "new.db", tmp_path / file)[0] == 1
     assert not (tmp_path / "new.db").exists()
+
+
+def test_a_copy_with_a_damaged_stream_is_made_and_reported(tmp_path, call):
+    db, copy, restored = tmp_path / "s.db", tmp_path / "copy.db", tmp_path / "restored.db"
+    with Background(Settings(db)) as running, Client(running.url) as client:
+        client.put("s", [1, 1])
+        client.send("s", rows_of(9, 2))
+    with sqlite3.connect(db) as opened:
+        opened.execute("UPDATE states SET state = zeroblob(length(state))")
+    for command in (("backup", "--db", db, copy), ("restore", "--db", restored, copy)):
+        code, out, _ = call("serve", *command)
+        assert (code, "cannot be read" in out) == (1, True)
+    assert copy.exists()
+    assert restored.exists()
 
 
 def test_the_unit_starts_a_server_with_one_damaged_stream():

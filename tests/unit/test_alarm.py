@@ -8,7 +8,7 @@ from worlds import score_outputs
 
 import reprior as rp
 from reprior import InputError
-from reprior.online.alarm import RENEW, Alarm
+from reprior.online.alarm import SAMPLES_PER_BET, Alarm
 from reprior.online.alarm_table import AlarmTable
 from reprior.online.bets import log_bets, mean_bounds
 from reprior.online.ebls import OnlineEbls
@@ -83,7 +83,7 @@ def test_the_verdict_does_not_depend_on_how_the_rows_come():
     stream, other = Stream("online-ebls", src), Stream("online-ebls", src)
     expected = whole.watch(stream, rows)
     at = 0
-    for size in (1, 7, RENEW, 100, 3, 373):
+    for size in (1, 7, SAMPLES_PER_BET, 100, 3, 373):
         verdict = pieces.watch(other, rows[at : at + size])
         at += size
     assert at == 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 from typing import Any
 
 import numpy as np
@@ -477,3 +478,14 @@ def test_bytes_from_before_are_a_table_that_does_not_share() -> None:
     again = rp.StreamTable.from_bytes(encode("stream-table", before))
     assert not again.share
     assert again["a"].n == 1
+
+
+def test_room_is_made_only_while_no_other_thread_uses_the_table() -> None:
+    table = StreamTable("online-fmapls", [1, 1])
+    with table._lock:
+        other = threading.Thread(target=table.check_room, args=(["a"], 1, "watch"))
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+    other.join(10)
+    assert not other.is_alive()

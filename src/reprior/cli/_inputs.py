@@ -19,7 +19,7 @@ from reprior._labels import is_missing, named
 from reprior.batch.registry import ALIASES, METHODS, check_options, method_name
 from reprior.estimates.groups import Groups
 from reprior.estimates.show import verdicts
-from reprior.io.files import FileBlocks, open_table, ordered, whole
+from reprior.io.files import FileBlocks, open_table, ordered, read_whole
 from reprior.io.labels import UNLABELLED, TargetLabels, checked_labels, column_in, is_list, read_list
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
 from reprior.io.table import Choice, Table, group_keys
@@ -113,7 +113,7 @@ def read_inputs(
     caller: str, *, target: Path, classes: Path | None, method: str | None = None, options: tuple[str, ...] = (),
     by: str | None = None, target_labels: str | None = None, **source: Any,
 ) -> Inputs:  # fmt: skip
-    """Open the target, of which only first rows and keys are read, and read the source (options of `SourceFiles`)."""
+    """Open the target, read its first rows, keys and labels, and read the source (options of `SourceFiles`)."""
     names = read_names(classes, caller)
     fitted, values, beware = read_pipeline(caller, SourceFiles(**source, names=names))
     pipe = with_method(fitted, method, options)
@@ -200,7 +200,7 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
         if counts is not None or files.calibrate != "auto":
             fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
-        pipe, values = load(path if path.is_file() else whole(path)), files.values
+        pipe, values = load(path if path.is_file() else read_whole(path)), files.values
         if not isinstance(pipe, Pipeline):
             fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
         if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read

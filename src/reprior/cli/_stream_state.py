@@ -101,7 +101,7 @@ class LateLabels:
             return Batch(records, [], [])
         batch = Batch([], [], [])
         for number, (record, fields) in enumerate(zip(records, form.fields(records, first), strict=True), first):
-            y, late = self.column(fields.get(self.label), source, number), form.bare(fields)
+            y, late = self.column(fields.get(self.label), source, number), form.lacks_probabilities(fields)
             name = fields.get(self.name or "")
             called = None if name in (None, "") else str(name)
             if late and y >= 0:
@@ -120,7 +120,7 @@ class LateLabels:
         return batch
 
     def column(self, value: Any, source: Source, number: int) -> int:
-        """Return the column that the label of a row means, −1 if it is none; the map is asked once for each value."""
+        """Return the column of a row's label, −1 if there is no label; the result is kept per value."""
         key = type(value), str(value)
         if key not in self.columns:
             label = as_labels([value], source.classes)

@@ -45,17 +45,17 @@ def estimate_command(level: float, no_interval: bool, top: int, **files: Any) ->
     \b
     Example:  reprior estimate scores.parquet --source model.reprior
     """
-    job = read_inputs("estimate", **files)
-    with progress(job.rows):
-        estimate = job.estimate()
-        parts = job.groups() if files["by"] else None
-        return shown(estimate, parts, job, files["by"], None if no_interval else level, top)
+    inputs = read_inputs("estimate", **files)
+    with progress(inputs.rows):
+        estimate = inputs.estimate()
+        parts = inputs.groups() if files["by"] else None
+        return shown(estimate, parts, inputs, files["by"], None if no_interval else level, top)
 
 
 def shown(
     estimate: PriorEstimate, parts: Groups | None, inputs: Inputs, by: str | None, level: float | None, top: int
 ) -> Answer:
-    """Return the answer about an estimate, and about that of the groups by the column `by` if there are any."""
+    """Return the answer of `estimate`: about all samples, or about the groups `parts` by the column `by`, if any."""
     value = {
         **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes, **inputs.how_made,
         "target": [part.name for part in inputs.table.parts][:1000],
@@ -91,29 +91,29 @@ def report_command(output: Path | None, level: float, title: str | None, **files
     if output is None and not click.get_current_context().params["as_json"]:
         raise click.UsageError("Name the HTML file with -o FILE, or pass --json")
     keep_apart("report", output, files["target"], files["source"], files["counts"])
-    job = read_inputs("report", **files)
-    with progress(job.rows):
-        estimate = job.estimate()
-        content = collect(estimate, job.rows, level=level, made=provenance(job, title, files))
+    inputs = read_inputs("report", **files)
+    with progress(inputs.rows):
+        estimate = inputs.estimate()
+        content = collect(estimate, inputs.rows, level=level, made=provenance(inputs, title, files))
         if files["by"]:
-            by_group = job.groups()
-            content |= grouped(by_group, files["by"], level) | {"group_table": groups_rows(by_group, level, GROUPS)}
+            groups = inputs.groups()
+            content |= grouped(groups, files["by"], level) | {"group_table": groups_rows(groups, level, GROUPS)}
         content = json_ready(content)
     finding = [sentence["text"] for sentence in content["headline"]]
-    if job.warning and not any(job.warning in text for text in finding):
-        content["diagnosis"].append({"text": job.warning, "ok": False})
+    if inputs.warning and not any(inputs.warning in text for text in finding):
+        content["diagnosis"].append({"text": inputs.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
             file.write(page(content).encode("utf-8", "backslashreplace"))
-    content |= job.how_made
-    about = f"{counted(content['n'], 'row')}, {len(content['prior'])} classes, {job.method_text}"
+    content |= inputs.how_made
+    about = f"{counted(content['n'], 'row')}, {len(content['prior'])} classes, {inputs.method_text}"
     lines = first_lines(f"{output}: {about}", finding, stopped(estimate.acts))
-    return Answer(content, "\n".join(lines) + job.note(content["verdict"]),
-                  estimate.status.ok and (not files["by"] or bool(by_group.converged.all())))  # fmt: skip
+    return Answer(content, "\n".join(lines) + inputs.note(content["verdict"]),
+                  estimate.status.ok and (not files["by"] or bool(groups.converged.all())))  # fmt: skip
 
 
 def provenance(inputs: Inputs, title: str | None, files: dict[str, Any]) -> dict[str, str]:
-    """Return the title of a report, and by what it was made."""
+    """Return the title of a report, and the files, method and versions that it was made with."""
     name, parts, used = files["target"].name, [part.name for part in inputs.table.parts], inputs.how_made
     more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
     return {
@@ -135,14 +135,14 @@ def diagnose_command(alpha: float, **files: Any) -> Answer:
     \b
     Example:  reprior diagnose scores.parquet --source model.reprior
     """
-    job = read_inputs("diagnose", **files)
-    with progress(job.rows):
-        estimate = job.estimate(on_reject="ignore")
-        diagnosis = diagnose.diagnose(job.source, estimate.target, estimate=estimate, alpha=alpha)
+    inputs = read_inputs("diagnose", **files)
+    with progress(inputs.rows):
+        estimate = inputs.estimate(on_reject="ignore")
+        diagnosis = diagnose.diagnose(inputs.source, estimate.target, estimate=estimate, alpha=alpha)
     value = {field.name: getattr(diagnosis, field.name) for field in fields(diagnosis) if field.name != "estimate"}
     value |= {"shifted": diagnosis.shifted, "applies": diagnosis.applies, "sentences": str(diagnosis).split("\n"),
-              "n": diagnosis.estimate.n, "n_labels": diagnosis.estimate.n_labels} | job.how_made  # fmt: skip
-    return Answer(value, f"{diagnosis}\nThe estimate was made by {job.method_text}.{job.note()}")
+              "n": diagnosis.estimate.n, "n_labels": diagnosis.estimate.n_labels} | inputs.how_made  # fmt: skip
+    return Answer(value, f"{diagnosis}\nThe estimate was made by {inputs.method_text}.{inputs.note()}")
 
 
 @click.command("compare")
@@ -161,25 +161,25 @@ def compare_command(truth: Path | None, **files: Any) -> Answer:
     \b
     Example:  reprior compare scores.parquet --source model.reprior
     """
-    job, true = read_inputs("compare", **files), None
+    inputs, true = read_inputs("compare", **files), None
     wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"])
     if files["by"]:
-        return by_group(job, truth, replace(wanted, aside={files["by"]: "--by"}))
+        return compare_groups(inputs, truth, replace(wanted, aside={files["by"]: "--by"}))
     if truth is not None:
-        true = read_prior(truth, job.source.classes, job.table.n_classes, wanted)
-    with progress(job.rows):
-        first = job.estimate()
-        compared = compare.compare(job.source, first.target, true=true, first=first, name="the default")
+        true = read_prior(truth, inputs.source.classes, inputs.table.n_classes, wanted)
+    with progress(inputs.rows):
+        first = inputs.estimate()
+        compared = compare.compare(inputs.source, first.target, true=true, first=first, name="the default")
     rows = [{"method": row.method, "skipped": row.skipped} if row.estimate is None else
             {"method": row.method, "prior": row.prior, "status": row.estimate.status.name.lower(), "kl": row.kl,
              "log_likelihood": row.log_likelihood, "seconds": row.seconds,
              "distance": row.distance} for row in compared]  # fmt: skip
-    value = {"classes": job.classes, "methods": rows}
-    note = f"All methods had the same samples. The default is {job.method_text}."
-    return Answer(value | job.how_made, f"{compared}\n{note}{job.note()}")
+    value = {"classes": inputs.classes, "methods": rows}
+    note = f"All methods had the same samples. The default is {inputs.method_text}."
+    return Answer(value | inputs.how_made, f"{compared}\n{note}{inputs.note()}")
 
 
-def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
+def compare_groups(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
     """Compare the ways to estimate the prior of each group, and their errors if the true priors are known."""
     true = None if truth is None else true_shares(inputs, truth, wanted)
     seconds, priors = [], []

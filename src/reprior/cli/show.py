@@ -13,7 +13,7 @@ from reprior.cli._inputs import level_option
 from reprior.cli._shell import Answer, print_answer
 from reprior.cli._stream_state import AlarmWatch
 from reprior.estimates.show import Shown, applied, cut, first_lines, share, stopped, table
-from reprior.io.files import whole
+from reprior.io.files import read_whole
 from reprior.io.sources import is_saved
 from reprior.pipelines.load import load
 from reprior.pipelines.watch import Watch
@@ -35,7 +35,7 @@ def command(saved: Path, level: float) -> Answer:
     \b
     Example:  reprior show state.bin
     """
-    data, name = whole(saved), str(saved)
+    data, name = read_whole(saved), str(saved)
     if not is_saved(saved):
         fail("show", name, "be what `reprior fit`, `reprior stream --state` or `save` wrote", "another file",
              remedy="For a table of predictions use `reprior estimate FILE --source MODEL`")  # fmt: skip

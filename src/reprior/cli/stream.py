@@ -222,7 +222,7 @@ class StreamRun:
             end = data.find(b"\n") + 1
             start = end if header_names(bytes(data[:end])) == at.form.header else 0
         assert at.form is not None
-        records, ends = at.form.cut(bytes(data[start:]))
+        records, ends = at.form.split(bytes(data[start:]))
         before = at.records
         try:
             self.process(records)

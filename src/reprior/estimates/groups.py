@@ -20,7 +20,7 @@ from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import Blocks, by_name
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows
-from reprior.rows.grouped import factorize, plain
+from reprior.rows.grouped import as_python, factorize
 
 if TYPE_CHECKING:
     from reprior.model.interval import PosteriorSpread
@@ -135,7 +135,7 @@ class Groups(Comparable):
         return {key: g for g, key in enumerate(self.keys)}
 
     def _at(self, key: Hashable) -> int:
-        key = plain(key)
+        key = as_python(key)
         if key not in self._position:
             raise missing("group", key, self.keys)
         return self._position[key]
@@ -158,7 +158,7 @@ class Groups(Comparable):
         return iter(self.keys)
 
     def __contains__(self, key: Hashable) -> bool:
-        return plain(key) in self._position
+        return as_python(key) in self._position
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -248,7 +248,7 @@ def groups_text(
     alone = [apart] if groups.population is None else []
     common = [] if groups.population is None else groups.population.sentences()
     rows, rest = groups_rows(groups, level, top)
-    lines = [*(first or [*alone, *show.unseen(groups.source)]), *common, "", *show.aligned(rows, left=(0, 2))]
+    lines = [*(first or [*alone, *show.without_heldout(groups.source)]), *common, "", *show.aligned(rows, left=(0, 2))]
     if rest:
         lines.append(f"… and {counted(rest, 'group')} of at most this size")
     late = int((~groups.converged).sum())

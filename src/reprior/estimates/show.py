@@ -35,19 +35,20 @@ def is_batch(estimate: PriorEstimate | Stream) -> TypeGuard[PriorEstimate]:
     return hasattr(estimate, "shares")
 
 
-def first_answer(estimate: PriorEstimate | Stream) -> Vector:
-    """Return what is shown first (K,): the class shares of samples, or the prior that a stream has now."""
+def shares_or_prior(estimate: PriorEstimate | Stream) -> Vector:
+    """Return the class shares (K,) of an estimate's samples, or the prior (K,) that a stream has now."""
     return estimate.shares if is_batch(estimate) else estimate.prior
 
 
 def movers(estimate: PriorEstimate | Stream) -> list[int]:
-    """Return the classes, those whose share moved most first; equal ones in their own order."""
-    moved = np.abs(first_answer(estimate) - estimate.source.prior).round(12)  # what two classes exchange is equal
+    """Return the classes, largest change of the share first, and equal changes in the order of the columns."""
+    # rounded, because of two classes one loses exactly what the other gains
+    moved = np.abs(shares_or_prior(estimate) - estimate.source.prior).round(12)
     return list(map(int, np.argsort(-moved, kind="stable")))
 
 
 def share(x: float | None) -> str:
-    """Return a share in percent, as many digits as it deserves and never an exponent; — if it is not known."""
+    """Return a share in percent, with more digits the smaller it is and never an exponent; — if it is not known."""
     if x is None or not math.isfinite(x):
         return "—"
     if 0.9995 <= x < 1:  # not all, though it would be rounded to that
@@ -71,11 +72,12 @@ def cut(name: str, size: int = 40) -> str:
 
 def verdicts(estimate: PriorEstimate) -> list[str]:
     """Return the sentences that must come first: about the tests, few held-out samples, and classes without any."""
-    first = [] if estimate.checks is None else judged(estimate.checks, estimate.n - estimate.n_labels, estimate.acts)
-    return first + few(estimate.source) + unseen(estimate.source)
+    checks, unlabelled, source = estimate.checks, estimate.n - estimate.n_labels, estimate.source
+    first = [] if checks is None else lines_of_checks(checks, unlabelled, estimate.acts)
+    return first + few_heldout(source) + without_heldout(source)
 
 
-def few(source: Source) -> list[str]:
+def few_heldout(source: Source) -> list[str]:
     """Return a sentence about few held-out samples, if the classifier error is unknown or a shift may go unnoticed."""
     held, k = 0 if source.counts is None else int(source.counts.sum()), len(source.prior)
     if held == 0 or held >= max(FEW_FOR_BIASES, min(FEW_A_CLASS * k, FEW_IN_ALL)):
@@ -87,7 +89,7 @@ def few(source: Source) -> list[str]:
             f" {counted(held, 'held-out sample')}. Hold out 300 if you can."]  # fmt: skip
 
 
-def unseen(source: Source, named: int = NAMED_CLASSES) -> list[str]:
+def without_heldout(source: Source, named: int = NAMED_CLASSES) -> list[str]:
     """Return a sentence about the classes without a held-out sample, if there are any; it names the first `named`."""
     lone = [] if source.counts is None else np.flatnonzero(source.counts == 0).tolist()
     if not lone:
@@ -106,7 +108,7 @@ def applied(acts: Acts | ActsEvent) -> str:
 
 
 def stopped(acts: Acts | None) -> str:
-    """Return the same line if less than half of the correction is applied, else ""."""
+    """Return the line of `applied` if the tests let less than half of the correction act, else ""."""
     return applied(acts) if acts is not None and acts.log_evidence is not None and acts.share < 0.5 else ""
 
 
@@ -119,12 +121,12 @@ def prior_log_likelihood(estimate: PriorEstimate) -> float | None:
 
 
 def first_lines(head: str, sentences: Sequence[str], stopped: str) -> list[str]:
-    """Return the lines above a table. The one that the correction is `stopped` comes first, if there is one."""
+    """Return the lines above a table: those with the line `stopped`, then the `head`, then the other `sentences`."""
     first = [line for line in sentences if stopped and stopped in line]
     return [*first, head, *(line for line in sentences if line not in first)]
 
 
-def judged(checks: Checks, unlabelled: float, acts: Acts | None = None) -> list[str]:
+def lines_of_checks(checks: Checks, unlabelled: float, acts: Acts | None = None) -> list[str]:
     """Return what the tests of a pipeline found, in sentences; `unlabelled` samples have no label."""
     p, label_shift = checks.shift_p, checks.label_shift
     sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
@@ -177,10 +179,11 @@ class Shown(NamedTuple):
 
 def notes(estimate: PriorEstimate) -> list[str]:
     """Return all that there is to know about an estimate, in sentences: its tests, held-out samples and interval."""
-    checks = [] if estimate.checks is None else judged(estimate.checks, estimate.n - estimate.n_labels)
+    checks = [] if estimate.checks is None else lines_of_checks(estimate.checks, estimate.n - estimate.n_labels)
+    heldout = few_heldout(estimate.source) + without_heldout(estimate.source, named=len(estimate.prior))
     note = known_interval(estimate, 0.95 if is_cheap(estimate) else None)[1]
     status = "" if estimate.status.normal else estimate.status.value
-    lines = [*checks, *few(estimate.source), *unseen(estimate.source, named=len(estimate.prior)), status, note]
+    lines = [*checks, *heldout, status, note]
     return [line for line in lines if line]
 
 
@@ -226,7 +229,7 @@ def is_cheap(estimate: PriorEstimate) -> bool:
 
 
 def endings(status: Status, *after: str) -> list[str]:
-    """Return what there is to add below a table, after an empty line: of a normal end nothing."""
+    """Return the lines below a table: an empty one, the status if it is not normal, and the sentences `after`."""
     more = [line for line in ("" if status.normal else status.value, *after) if line]
     return ["", *more] if more else []
 
@@ -236,12 +239,13 @@ def stream_shown(stream: Stream) -> Shown:
     interval, note = known_interval(stream, 0.95)
     head = f"Stream of {counted(stream.n, 'sample')}, method {stream.method.name}"
     rows, rest = table(stream, interval, SHOWN_CLASSES)
-    return Shown([head, applied(stream.acts), *unseen(stream.source)], rows, [*rest, *endings(Status.CONVERGED, note)])
+    before = [head, applied(stream.acts), *without_heldout(stream.source)]
+    return Shown(before, rows, [*rest, *endings(Status.CONVERGED, note)])
 
 
 def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> tuple[list[list[str]], list[str]]:
     """Return the rows of the table, and a line about the classes that it leaves out, if there are any."""
-    source, order, now, of_samples = estimate.source, movers(estimate), first_answer(estimate), is_batch(estimate)
+    source, order, now, of_samples = estimate.source, movers(estimate), shares_or_prior(estimate), is_batch(estimate)
     band = [f"{100 * interval.level:g} % interval"] if interval is not None else []
     rows = [["class", "source", "shares" if of_samples else "prior", *band, *["prior"] * of_samples, "change"]]
     for k in order[: top or None]:
@@ -304,10 +308,10 @@ class Displayed:
             Axes to draw on; new ones by default.
         """
         estimate = cast("PriorEstimate | Stream", self)
-        first = verdicts(estimate) if is_batch(estimate) else unseen(estimate.source)
+        first = verdicts(estimate) if is_batch(estimate) else without_heldout(estimate.source)
         title = [*first, "Classes sorted by how far the share moved"]
         source, shown = estimate.source, movers(estimate)[: top or None]
-        return drawn(shown, source.called, source.prior, first_answer(estimate), estimate.interval(), ax, title)
+        return drawn(shown, source.called, source.prior, shares_or_prior(estimate), estimate.interval(), ax, title)
 
     def __repr__(self) -> str:
         estimate = cast("PriorEstimate | Stream", self)

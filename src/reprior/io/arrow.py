@@ -172,7 +172,7 @@ def text_column(field: Any, values: Any) -> Column:
 def chosen_columns(name: str, schema: Any, choice: Choice, columns: Sequence[Column] | None = None) -> Chosen:
     """Return which columns hold probabilities and labels; class columns that hold no numbers are refused.
 
-    What `columns` hold is told by their types, unless it is known.
+    Without `columns` the types of the schema decide what each column holds.
     """
 
     def kind(of: Any) -> str:

@@ -89,7 +89,7 @@ def opener_of(path: Path) -> Opener:
     return reopen
 
 
-def whole(path: Path) -> bytes:
+def read_whole(path: Path) -> bytes:
     """Return the bytes of a file, or of a pipe, as often as needed."""
     with opener_of(path)() as file:
         return file.read()

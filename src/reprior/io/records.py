@@ -31,8 +31,8 @@ LINES = 4096  # of a file of NDJSON, parsed at once
 UTF8_MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; one that has a key twice says two things at once."""
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; refuse one that has a key twice, because its value would be ambiguous."""
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -40,7 +40,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=unique)
+DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -56,7 +56,7 @@ def parse_lines(lines: list[bytes], name: str, first: int, caller: str) -> list[
     return values
 
 
-def dump(value: Any) -> bytes:
+def json_line(value: Any) -> bytes:
     """Return a value as one line of JSON; half a surrogate pair, which is no text, leaves escaped as it came."""
     try:
         return ENCODER.encode(value).encode() + b"\n"
@@ -128,7 +128,7 @@ class Form:
         """The names of the columns of CSV."""
         return header_names(self.opening.encode())
 
-    def cut(self, data: bytes) -> tuple[list[Any], list[int]]:
+    def split(self, data: bytes) -> tuple[list[Any], list[int]]:
         """Return the whole records of what has arrived, and how many bytes the first 0, 1, 2, … of them take."""
         if self.kind == MSGPACK:
             pieces = [*packed_values(data, self.caller, "be msgpack values one after the other")]
@@ -152,8 +152,8 @@ class Form:
         """Return what stands in records by name."""
         return [value if isinstance(value, dict) else {} for value in self.values(records, first)]
 
-    def bare(self, fields: dict[str, Any]) -> bool:
-        """Return whether a record holds no probabilities but, say, the label of an earlier one."""
+    def lacks_probabilities(self, fields: dict[str, Any]) -> bool:
+        """Return whether a record holds no probabilities, because it has the label of an earlier one, for example."""
         held = self.columns if self.key is None else (self.key,)
         if self.kind == CSV:
             return bool(fields) and not any(fields[name].strip() for name in held)
@@ -166,7 +166,7 @@ class Form:
     def numbers(self, values: list[Any], first: int, shown: list[bytes] | None = None) -> Matrix:
         """Return the probabilities (n, K) of values, or refuse the first without K numbers, as `shown` in its place."""
         try:
-            array = np.array([self.own(value) for value in values])
+            array = np.array([self.probabilities_in(value) for value in values])
             if array.shape == (len(values), self.n_classes) and array.dtype.kind in "fiu":
                 return array if array.dtype.kind == "f" else array.astype(np.float64)
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -178,7 +178,7 @@ class Form:
             rule = f"have {4 * self.n_classes} bytes of float32 in every row"
         for number, value in enumerate(values):
             try:
-                row = self.own(value)
+                row = self.probabilities_in(value)
                 good = len(row) == self.n_classes and (self.raw or all(type(p) in (int, float) for p in row))
             except (LookupError, TypeError, ValueError):
                 good = False
@@ -191,8 +191,8 @@ class Form:
         fail(self.caller, self.name, "have numbers of ordinary size in every row", "others",
              place=f"row {first} or after")  # fmt: skip
 
-    def own(self, value: Any) -> Any:
-        """Return the probabilities in a value."""
+    def probabilities_in(self, value: Any) -> Any:
+        """Return the probabilities that a value holds, as a list or array."""
         held: Any = value if self.key is None else value[self.key]
         held = [value[name] for name in self.columns] if self.columns else held
         if self.raw:
@@ -211,7 +211,7 @@ class Form:
         lists = [row.tobytes() for row in rows.astype("<f4")] if self.raw else rows.tolist()
         replaced = [self.replaced(value, row) for value, row in zip(values, lists, strict=True)]
         if self.kind == JSON:
-            return b"".join(map(dump, replaced))
+            return b"".join(map(json_line, replaced))
         if self.kind == MSGPACK:
             return b"".join(map(msgpack_library().Packer().pack, replaced))
         text, end = io.StringIO(), "\r\n" if self.opening.endswith("\r\n") else "\n"
@@ -220,7 +220,7 @@ class Form:
 
     def write_value(self, value: dict[str, Any]) -> bytes:
         """Return another value to write between records."""
-        packed: bytes = msgpack_library().packb(value) if self.kind == MSGPACK else dump(value)
+        packed: bytes = msgpack_library().packb(value) if self.kind == MSGPACK else json_line(value)
         return packed
 
 
@@ -376,7 +376,7 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
             if names is not None:
                 refuse_set_column({k for v in fixed for k in v}, caller, name)
                 fixed = [{**v, SET: s} for v, s in zip(fixed, set_names(made.inside, names), strict=True)]
-            file.write(b"".join(map(dump, fixed)))
+            file.write(b"".join(map(json_line, fixed)))
 
     def column(wanted: str, choice: Choice) -> Iterator[list[Any]]:
         for first, values in parsed():

@@ -18,7 +18,7 @@ from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import check_commas, open_kind, open_table, opener_of, prepare, read_text, refuse_probabilities
 from reprior.io.labels import as_labels, column_in, label_columns, row_in_file
 from reprior.io.npy import array_columns, npy_head
-from reprior.io.records import unique
+from reprior.io.records import unique_keys
 
 from reprior.io.table import (  # isort: skip
     LABEL_NAMES, Choice, Table, check_width, classes_apart, perhaps_column, places_of, readable, columns_hint,
@@ -157,7 +157,7 @@ def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple
 def json_vector(data: bytes, caller: str, name: str, of_source: bool) -> tuple[Any, tuple[str, ...] | None] | None:
     """Return the numbers of a JSON list or object; None for rows, one JSON value a line."""
     try:
-        value = json.loads(data, object_pairs_hook=unique)
+        value = json.loads(data, object_pairs_hook=unique_keys)
     except json.JSONDecodeError:
         return None
     if isinstance(value, dict) and isinstance(value.get("prior"), list):

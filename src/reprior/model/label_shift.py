@@ -29,49 +29,49 @@ from reprior._kernels.reference import moments
 from reprior._types import Labels, Matrix, MomentReference, Vector
 from reprior.model.settings import Settings
 
-MAX_DIRECTIONS = 32  # of the moments that are compared. More cost time; K classes can explain K − 1 of them
-MIN_VARIANCE = 0.0005  # of a direction, relative to the largest; p, √p, p² are collinear
+MAX_DIRECTIONS = 32  # of moments in which means are compared; more cost time, and K class means span K − 1 of them
+MIN_VARIANCE = 0.0005  # of a direction, relative to the largest: p, √p, p² are nearly collinear
 LOG_RANGE = -np.log(0.001)  # of the moment log(1.001 − max p); the others lie between 0 and 1
-MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
-MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
+MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples, and their probabilities, that are used
+MAX_DENSE = 512  # moments above which only the largest eigenvalues are computed
 MAX_LOG_EVIDENCE = 1e9  # nats: larger evidence is cut to it
 
 
 def moment_reference(proba: Matrix, y: Labels, information: Vector, settings: Settings) -> MomentReference:
-    """Return what held-out samples (n, K) with labels (n,) show about the moments.
+    """Return mean, class means and covariances of the moments of held-out samples (n, K) with labels (n,).
 
-    `information` (K,) is that of the predictions about each class.
+    `information` (K,) of the predictions about each class is only stored beside them, for eq. 3.
     """
     stride = heldout_stride(len(y), proba.shape[1])
     p, y_used = np.asarray(proba[::stride], np.float64), y[::stride]
     x, k = moments(p), p.shape[1]
     centre = x.mean(axis=0)
     x -= centre
-    at_most = int(len(p) / k / settings.samples_per_direction)  # class means in many directions need many samples
-    directions = moment_directions(x, min(max(at_most, 1), MAX_DIRECTIONS))
+    affordable = int(len(p) / k / settings.samples_per_direction)  # class means in many directions need many samples
+    directions = moment_directions(x, min(max(affordable, 1), MAX_DIRECTIONS))
     mean, counts = centre @ directions, np.bincount(y_used, minlength=k)
     # moments of a sample that is certain of its class: p = √p = p² = 1 for one class, log(1.001 − 1)
     certain = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] - LOG_RANGE * directions[-1] - mean
-    some = settings.pseudo_count * certainty(p, y_used)
-    means, within, deviations = class_moments(x @ directions, y_used, certain, settings.pseudo_count, some)
+    n_certain = settings.pseudo_count * certainty(p, y_used)
+    means, within, deviations = class_moments(x @ directions, y_used, certain, settings.pseudo_count, n_certain)
     prior = (counts + settings.pseudo_count) / (len(y_used) + k * settings.pseudo_count)
     return MomentReference(directions, mean, means + mean, within, deviations, prior, information, float(len(y)))
 
 
 def heldout_stride(n: float, k: int) -> int:
-    """Return the distance between those of `n` held-out samples of `k` classes that are looked at."""
+    """Return the stride of the held-out samples that are used, of `n` samples with `k` classes."""
     return int(max(-(-n // MAX_HELDOUT), -(-n * k // MAX_NUMBERS), 1))
 
 
-def moment_directions(x: Matrix, at_most: int) -> Matrix:
-    """Return `at_most` principal directions (M, D) of centred moments (n, M), each scaled to variance 1.
+def moment_directions(x: Matrix, max_directions: int) -> Matrix:
+    """Return at most `max_directions` principal directions (M, D) of centred moments (n, M), each of variance 1.
 
-    Moments are divided by their range, not by their standard deviation. That of a rare class is small by chance.
+    Moments are divided by their range. The standard deviation of a rare class's moment may be small by chance.
     """
     scale = np.ones(x.shape[1])
     scale[-1] = LOG_RANGE
     variance, vectors = principal_directions(x / scale)
-    kept = np.flatnonzero(variance > max(MIN_VARIANCE * variance[-1], 1e-12))[::-1][:at_most]
+    kept = np.flatnonzero(variance > max(MIN_VARIANCE * variance[-1], 1e-12))[::-1][:max_directions]
     if not len(kept):  # all samples are alike: nothing can be compared
         return np.zeros((len(scale), 1))
     # in C order, as after loading: products of another order are rounded differently
@@ -99,7 +99,10 @@ def class_moments(x: Matrix, y: Labels, certain: Matrix, pseudo_count: float, n_
     """Return the class moments of centred moments (n, D) with labels (n,).
 
     Classes may have few samples or none, so each class gets `pseudo_count` more. Of these, `n_certain` are certain of
-    the class, with the moments `certain` (K, D), and the others are average samples.
+    the class, with the moments `certain` (K, D). The others are average samples: their moments are 0, and together
+    they add the mean variance w within classes once. So a class with few samples gets a larger deviation:
+
+        mean = (n_certain·certain + Σ x)/count,  deviation² = (n_certain·certain² + Σ x² − count·mean² + w)/count
     """
     k = len(certain)
     counts = np.bincount(y, minlength=k)[:, None] + pseudo_count
@@ -107,7 +110,6 @@ def class_moments(x: Matrix, y: Labels, certain: Matrix, pseudo_count: float, n_
     squares = n_certain * certain**2 + class_sums(x**2, y, k)
     residual = x - means[y]
     within = residual.T @ residual / len(x) + 1e-6 * np.eye(x.shape[1])
-    # a class has the scatter of its samples and the average one: with few samples it is taken to scatter more
     deviations = np.sqrt((np.maximum(squares - counts * means**2, 0) + np.diag(within)) / counts)
     return ClassMoments(means, within, deviations)
 
@@ -133,12 +135,12 @@ def principal_directions(x: Matrix) -> tuple[Vector, Matrix]:
 
 @dataclass(frozen=True, slots=True)
 class Explanations:
-    """The laws of d that compete: nothing has changed, then kinds of label shift.
+    """The C normal laws of d that compete: first "nothing has changed", then the label shifts.
 
     `log_chances` (2, C) are their prior log probabilities, without and with another change. `moves` (C, D) are their
-    means and `spreads` (C, D, D) their covariances without noise. `base` (K,) is the prior without shift, `noise` that
-    of this prior, and `drift` (D, D) the covariance of another change. If `with_estimate`, the last law is the
-    estimated prior itself.
+    means and `spreads` (C, D, D) their covariances without noise. `base` (K,) is the prior without shift, and `noise`
+    is S(1), the noise at this prior. `other_change` (D, D) is the covariance s² W that another change adds. If
+    `with_estimate`, the last law is a shift to the estimated prior.
     """
 
     reference: MomentReference
@@ -147,12 +149,12 @@ class Explanations:
     moves: Matrix
     spreads: NDArray[np.float64]
     noise: Noise
-    drift: Matrix
+    other_change: Matrix
     with_estimate: bool
 
 
 def explanations(reference: MomentReference, settings: Settings, unshifted: Vector | None = None) -> Explanations:
-    """Return the laws that compete. `unshifted` (K,) is the prior without shift, by default that of held-out samples.
+    """Return the laws that compete. `unshifted` (K,) is the prior without shift, by default of the reference.
 
     No Dirichlet law has odd classes (`Settings`). So if at least one class is expected to be odd, the estimated prior
     itself is one more law, as probable as all Dirichlet laws together. If something else has changed, the class prior
@@ -174,17 +176,17 @@ def explanations(reference: MomentReference, settings: Settings, unshifted: Vect
         moves, spreads = [*moves, np.zeros(d)], [*spreads, np.zeros((d, d))]
     shifted = np.array([[1 - settings.no_shift], [1 / (1 + settings.label_shift_odds)]])
     log_chances = np.log(np.hstack([1 - shifted, shifted * law_chances]))
-    drift = settings.drift_scale**2 * reference.within
+    other_change = settings.drift_scale**2 * reference.within
     return Explanations(reference, base, log_chances, np.array(moves), np.array(spreads), noise(reference, base),
-                        drift, with_estimate)  # fmt: skip
+                        other_change, with_estimate)  # fmt: skip
 
 
 def log_evidence(laws: Explanations, mean: Vector, variance: Vector, n: float, prior: Vector) -> float:
     """Return log P(moments | nothing or label shift) − log P(moments | something else).
 
-    `mean` and `variance` (D,) are those of the directed moments of `n` target samples, and `prior` (K,) is the
-    estimated class prior of the target. All laws of a shift have the noise at this prior, the best guess of π. With the
-    noise at the mean of each law, less real drift was found.
+    The moments of `n` target samples have this `mean` and `variance` (D,) in the reference's directions. `prior` (K,)
+    is the estimated class prior of the target, the best guess of π: all laws of a shift have the noise at this prior.
+    With the noise at the mean of each law, fewer of the real changes were found that are no label shift.
     """
     reference, base = laws.reference, laws.base
     moved = prior - base
@@ -193,21 +195,21 @@ def log_evidence(laws: Explanations, mean: Vector, variance: Vector, n: float, p
         d[-1] -= moved @ reference.class_means
     covariance = laws.spreads + noise(reference, prior).of(variance, n)
     covariance[0] = laws.noise.of(variance, n)
-    both = np.concatenate([covariance, covariance + laws.drift])
-    log_density = log_normal(np.concatenate([d, d]), both).reshape(2, -1) + laws.log_chances
-    as_expected, with_drift = np.logaddexp.reduce(log_density, axis=1)
-    return float(np.clip(as_expected - with_drift, -MAX_LOG_EVIDENCE, MAX_LOG_EVIDENCE))
+    both = np.concatenate([covariance, covariance + laws.other_change])
+    log_joint = log_normal(np.concatenate([d, d]), both).reshape(2, -1) + laws.log_chances
+    label_shift, something_else = np.logaddexp.reduce(log_joint, axis=1)
+    return float(np.clip(label_shift - something_else, -MAX_LOG_EVIDENCE, MAX_LOG_EVIDENCE))
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise S(w) of eq. 3: covariances (D, D) of one target sample, and of the mean of held-out samples."""
+    """The noise S(w) of eq. 3 in two parts: covariances (D, D) of one target sample, and of the held-out mean."""
 
     target: Matrix
     heldout: Matrix
 
     def of(self, variance: Vector, n: float) -> Matrix:
-        """Return S(w) for `n` target samples. If they have a larger `variance` (D,) than expected, theirs counts."""
+        """Return S(w) for `n` target samples. If their `variance` (D,) is larger than expected, it is used instead."""
         scale = np.sqrt(np.maximum(variance / np.diag(self.target), 1))
         return np.asarray(self.target * (scale * scale[:, None] / n) + self.heldout)
 
@@ -222,8 +224,8 @@ def noise(reference: MomentReference, prior: Vector) -> Noise:
     centred = reference.class_means - prior @ reference.class_means
     n_heldout = reference.n_heldout / heldout_stride(reference.n_heldout, len(prior))
     heldout = prior * (1 + reference.information * (prior / reference.source_prior - 1)) / n_heldout
-    counts = np.stack([prior, heldout])[:, :, None]
-    own, between = (x.T @ (counts * x) for x in (reference.deviations, centred))
+    weights = np.stack([prior, heldout])[:, :, None]  # of the classes in both sums
+    own, between = (x.T @ (weights * x) for x in (reference.deviations, centred))
     of_target, of_heldout_mean = own * (reference.within / np.outer(deviation, deviation)) + between
     return Noise(of_target, of_heldout_mean)
 
@@ -235,8 +237,7 @@ def log_normal(d: Matrix, covariance: NDArray[np.float64]) -> Vector:
 
 
 def amplification(moved: Vector, mean_moved: Vector, settings: Settings) -> float:
-    """Return how many times as far as the mean prediction, `mean_moved` (K,), the estimated prior has `moved` (K,), at
-    least 1.
+    """Return the ratio Σ|moved| / Σ|mean_moved|, at least 1: of the moves of the estimated prior and mean prediction.
 
     A weak classifier turns a small change of its predictions into a large change of the prior. If anything but the
     class prior has changed, the correction then does much harm.

@@ -180,7 +180,7 @@ def evidence_of(method: OnlineEbls, state: Vector) -> Evidence:
 
 
 def warn_if_fallen(fallen: bool) -> None:
-    """Warn if a test has made the correction fall below one half."""
+    """Warn if a test has made the share of the correction `fallen` below one half, unless the caller reports it."""
     if fallen and not REPORTED.get():
         warn("Less than half of the correction is applied from now on: the samples differ from held-out samples by more"
              " than their class prior. See `stream.acts`.", NotLabelShift)  # fmt: skip
@@ -269,8 +269,12 @@ def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prio
         part[:] = keep * part + step
 
 
-def replace_output(method: OnlineEbls, state: Vector, row: Vector, y: int) -> None:
-    """Let a label replace what the sample's probabilities added to the shares: it counts in full."""
+def replace_sample_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int) -> None:
+    """Replace what `row` (K,) added to the filters' shares by its label `y`, and weigh the filters by the label.
+
+    With r the class probabilities of the row under a filter, its counts change by −count·r + 1[y], its weight is
+    multiplied by r_y, and the probability of no shift by r_y without shift.
+    """
     part = method.parts(state)
     mean, precision, weights = part["mean"], part["precision"], part["weights"]
     r = row / method.source.prior * mean

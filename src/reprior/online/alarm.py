@@ -12,14 +12,14 @@ import numpy as np
 from reprior._check import as_array, check_prior, check_proba, check_source, fail, refuse_where
 from reprior._types import Matrix, Source, Vector
 from reprior.online import bets
-from reprior.online.bets import BOLDNESS, Verdict, in_blocks, log_bets, start, state_from_fields
+from reprior.online.bets import BOLDNESS, Verdict, in_blocks, initial_state, log_bets, state_from_fields
 from reprior.online.stream import Stream
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Saved, refuse, take
 
-RENEW = 16  # samples for which a bet on the stream's prior stays the same
+SAMPLES_PER_BET = 16  # for which a bet on the stream's prior stays the same
 
 
 def check_times(times: Any, n: int, caller: str) -> Vector:
@@ -102,7 +102,7 @@ class Alarm(Saved):
         mean = self.source.prior if self.rows is None else np.asarray(self.rows.mean(axis=0), np.float64)
         self.options: dict[str, Any] = {"alpha": float(alpha), "mode": mode, "run_length": float(run_length)}
         self.plan = bets.make_plan(mean, self.rows, **self.options)
-        self.state = start(self.plan)
+        self.state = initial_state(self.plan)
 
     @property
     def verdict(self) -> Verdict:
@@ -127,7 +127,7 @@ class Alarm(Saved):
         if reference is not None:
             other = Alarm(self.source, reference=reference, **self.options)
             self.plan, self.rows, self._weights = other.plan, other.rows, other._weights
-        self.state = start(self.plan)
+        self.state = initial_state(self.plan)
 
     def look(self, proba: Any, prior: Any, times: Any = None) -> Verdict:
         """Test samples against the reference and return the verdict. Nothing is learned by a stream; see `watch`.
@@ -174,8 +174,9 @@ class Alarm(Saved):
         """Test rows (n, K) that came `when` (n,) in blocks, and let a stream with this prior `learn` each block."""
         first = 0
         while first < len(rows):
-            block, prior = slice(first, first + RENEW - self.state.verdict.n % RENEW), self.state.stream_prior
-            if self.state.verdict.n % RENEW == 0 or prior is None:
+            since_bet, prior = self.state.verdict.n % SAMPLES_PER_BET, self.state.stream_prior
+            block = slice(first, first + SAMPLES_PER_BET - since_bet)
+            if since_bet == 0 or prior is None:
                 prior = stream_prior()
             self.bet(rows[block], prior, when[block])
             learn(rows[block])
@@ -219,7 +220,8 @@ class Alarm(Saved):
         alarm = cls.__new__(cls)
         alarm.source, _ = from_fields(stored, caller)
         alarm.plan = bets.plan_from_fields(stored, len(alarm.source.prior), caller)
-        alarm.rows, alarm.state, alarm.options = None, start(alarm.plan), take(stored, "options", dict, caller)
+        alarm.rows, alarm.state = None, initial_state(alarm.plan)
+        alarm.options = take(stored, "options", dict, caller)
         if alarm.options.keys() != {"alpha", "mode", "run_length"}:
             refuse(caller, "data", "invalid options")
         bets.check_options(**alarm.options, caller=caller)
@@ -270,14 +272,14 @@ class Alarm(Saved):
         ends = -plan.mean / (1 - plan.mean), np.ones(k)  # σ where the class is absent, and where it is alone
         smallest = []
         for end, sign in zip(ends, (-1.0, 1.0), strict=True):
-            fixed = np.where(sign * gain_per_sigma > 0, np.abs(needed), math.inf).min(axis=0)
+            by_class_bets = np.where(sign * gain_per_sigma > 0, np.abs(needed), math.inf).min(axis=0)
             # bets on the stream's prior follow the shift; their gain has no such form, but it grows with σ
             low, high = np.zeros(k), np.abs(end)
             for _ in range(16):
                 trial_sigma = (low + high) / 2
-                sees = bets.stream_bets_gain(plan, rows, sign * trial_sigma)
-                low, high = np.where(sees, low, trial_sigma), np.where(sees, trial_sigma, high)
-            sigma = np.minimum(fixed, np.where(high < np.abs(end), high, math.inf))
+                gained = bets.stream_bets_gain(plan, rows, sign * trial_sigma)
+                low, high = np.where(gained, low, trial_sigma), np.where(gained, trial_sigma, high)
+            sigma = np.minimum(by_class_bets, np.where(high < np.abs(end), high, math.inf))
             smallest.append(np.where(sigma < np.abs(end), 1 + sign * sigma * (1 - plan.mean) / plan.mean, math.inf))
         return np.where(np.isinf(smallest[0]), 0.0, np.maximum(smallest[0], 0.0)), smallest[1]
 

@@ -13,7 +13,7 @@ from reprior.online.alarm import Alarm, check_times
 from reprior.online.bets import Verdict, state_from_fields
 from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
-from reprior.rows.grouped import plain
+from reprior.rows.grouped import as_python
 from reprior.state import Saved, refuse, take
 
 
@@ -49,15 +49,15 @@ class AlarmTable(Saved):
         return len(self._alarms)
 
     def __contains__(self, key: Hashable) -> bool:
-        return plain(key) in self._alarms
+        return as_python(key) in self._alarms
 
     def __iter__(self) -> Iterator[Hashable]:
         return iter(tuple(self._alarms))
 
     def __getitem__(self, key: Hashable) -> Verdict:
-        if plain(key) not in self._alarms:
+        if as_python(key) not in self._alarms:
             raise missing("key", key, self._alarms)
-        return self._alarms[plain(key)].verdict
+        return self._alarms[as_python(key)].verdict
 
     def __repr__(self) -> str:
         raised = sum(bool(alarm.verdict) for alarm in self._alarms.values())
@@ -65,7 +65,7 @@ class AlarmTable(Saved):
 
     def reset(self, key: Hashable) -> None:
         """Start the test of a key again, for example after an alarm that you have dealt with."""
-        self._alarms.pop(plain(key), None)
+        self._alarms.pop(as_python(key), None)
 
     def watch(self, table: StreamTable, keys: Any, proba: Any, times: Any = None) -> dict[Hashable, Verdict]:
         """Test samples with the prior of their key's stream, let the table learn them, and return the verdict per key.

@@ -57,7 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Plan:
-    """The fixed part: the `mean` (K,) of the reference rows, the margins for it, and how the stake is spread.
+    """The fixed part of a test: the `mean` (K,) of the reference rows, the margins for it, and how the stake is spread.
 
     The class bets (F, K) are 1 + slope·(p/mean − 1), divided by `price`. A bet with weights 1 + d on the classes pays
     √(Σ d²·spread).
@@ -83,7 +83,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class BettingState:
-    """The part that changes.
+    """The part of a test that changes with samples.
 
     `gain` is the log gain of each bet (3 + F·K,), and `lowest` its lowest value so far. `lowest_at` is the number of
     samples after which it was last there (within FLAT), and `lowest_time` the time of the next sample, NaN if unknown.
@@ -99,7 +99,10 @@ class BettingState:
 
 
 def slopes(mean: Vector) -> Matrix:
-    """Return the slopes (F, K) of bets that multiply the share of one class by each of FACTORS, up to half the rest."""
+    """Return the slopes (F, K) of bets that multiply the share m of one class by each of FACTORS: (share − m)/(1 − m).
+
+    The share grows at most halfway to 1.
+    """
     share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
     return np.asarray((share - mean) / (1 - mean))
 
@@ -172,7 +175,7 @@ def in_blocks(plan: Plan, *arrays: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple(array[first : first + size] for array in arrays)
 
 
-def start(plan: Plan) -> BettingState:
+def initial_state(plan: Plan) -> BettingState:
     """Return the state before the first sample."""
     none = np.zeros(len(plan.log_share))
     return BettingState(none, none, none.astype(np.intp), none + math.nan, Verdict(0, 0.0, plan.log_threshold))

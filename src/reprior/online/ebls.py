@@ -29,18 +29,18 @@ from reprior.online.acting import (
     acts_of,
     has_labels,
     learn_and_test,
-    replace_output,
+    replace_sample_by_label,
     share_of_tests,
     update_by_label,
     weights_by_labels,
 )
-from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
+from reprior.online.method import Kernel, Layout, refuse, require_done, simplex, state_size, unpack, views
 from reprior.online.settings import StreamSettings, as_settings
 from reprior.online.shared_start import start_sizes
 
 # with fewer classes, memories and the first size are in all those of ten: fewer than 20 samples hardly show a change
 MIN_CLASSES = 10
-BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "newton_sum")  # parts that end in zeros behind K classes
+BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "newton_sum")  # parts of a state padded behind K classes
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class OnlineEbls:
 
     @cached_property
     def implied(self) -> Vector:
-        """The prior (K,) that the probabilities imply. A class without held-out samples is taken to have had a few."""
+        """The prior (K,) that the probabilities imply; a class has at least `pseudo_count` of the held-out samples."""
         if self.error is None:
             return self.source.prior
         return np.maximum(self.source.prior, self.settings.model.pseudo_count / self.n_heldout)
@@ -164,6 +164,7 @@ class OnlineEbls:
 
     @cached_property
     def options(self) -> Vector:
+        """Numbers for the kernel: K, `sharing`, `heldout_noise`, caution/n, `chance_gain`, log odds of no shift."""
         k, no_shift = len(self.without_shift), self.settings.model.no_shift
         # a prior fitted to n samples of K classes beats the true one by (K − 1)/2n per sample: that is no evidence
         chance_gain = (k - 1) / (2.0 * self.n_heldout)
@@ -172,10 +173,14 @@ class OnlineEbls:
 
     @cached_property
     def weight_constants(self) -> tuple[Matrix, Vector]:
-        """The constants and options of the kernel of class weights."""
-        k, priors = len(self.without_shift), (self.kept_shift, self.log_unshifted, self.source.prior)
-        known = np.concatenate([reference.padded(self.without_shift), *(reference.padded(x)[:1] for x in priors)])
-        return known, np.array([k, len(self.bank), self.settings.model.no_shift, MIN_PRIOR])
+        """What the kernel of class weights takes: vectors, one per row, padded, and numbers.
+
+        The rows are the prior without shift, ones, `kept_shift`, `log_unshifted` and the source prior. The numbers are
+        K, the number of filters, P(no shift) at the start, and the smallest prior.
+        """
+        k, others = len(self.without_shift), (self.kept_shift, self.log_unshifted, self.source.prior)
+        rows = np.concatenate([reference.padded(self.without_shift), *(reference.padded(x)[:1] for x in others)])
+        return rows, np.array([k, len(self.bank), self.settings.model.no_shift, MIN_PRIOR])
 
     @cached_property
     def chains(self) -> list[tuple[float, bool]]:
@@ -267,7 +272,7 @@ class OnlineEbls:
         return state
 
     def learn(self, state: Vector, rows: Matrix) -> None:
-        learned(self.kernel(state)(None, np.ascontiguousarray(rows), 2))
+        require_done(self.kernel(state)(None, np.ascontiguousarray(rows), 2))
 
     def valid(self, states: Vector) -> bool:
         k, part = len(self.source.prior), unpack(self.layout, states)
@@ -340,8 +345,8 @@ class OnlineEbls:
         from the filter's prior, at least those it starts with, from labels and from other keys.
         """
         k, m, held = len(self.without_shift), part["mean"], part["held"][:, None]
-        count, most = np.maximum(held * m, 1e-9), np.maximum(m * (1.0 - m), 1e-9)
-        rarity = np.sqrt((k - 1) / k**2 / most)
+        count, label_variance = np.maximum(held * m, 1e-9), np.maximum(m * (1.0 - m), 1e-9)
+        rarity = np.sqrt((k - 1) / k**2 / label_variance)
         labels = count / (1.0 + rarity * (1.0 / self.information - 1.0))
         heldout = np.where(self.heldout > 0, self.heldout, self.heldout.mean()) + self.settings.model.pseudo_count
         effective_labels = labels / (1.0 + self.settings.caution * (count - labels) / heldout)
@@ -350,13 +355,13 @@ class OnlineEbls:
         extra_counts = np.maximum(extra_counts, np.minimum(at_start["precision"] * at_start["mean"], pseudo_counts))
         variance = m**2 / (extra_counts + effective_labels)
         variance *= 1.0 - variance / variance.sum(axis=1, keepdims=True)  # shares add up to 1
-        return np.asarray(1.0 / (1.0 / np.maximum(variance, 1e-300) + 1.0 / most))  # never above that of one label
+        return np.asarray(1.0 / (1.0 / np.maximum(variance, 1e-300) + 1.0 / label_variance))  # below one label's
 
     # labels
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
         update_by_label(self, state, row, y, self.prior(state))  # before the label moves the shares
-        replace_output(self, state, row, y)
+        replace_sample_by_label(self, state, row, y)
 
     # tables, where a new key starts from what other keys have in common
 
@@ -372,10 +377,10 @@ class OnlineEbls:
         precision /= over[:, None]
 
     def start(self, pooled_state: Vector, trust: float, sums: Matrix) -> Vector:
-        """Return the state of a key that starts `trust` of the way from `init` to what others have in common.
+        """Return the state of a new key that starts `trust` of the way from `init` to what other keys have in common.
 
-        `pooled_state` is the state of a stream of all their samples. Their `sums` (2, G, K) show how alike keys are.
-        Each chain of filters starts at what they have in common, one more firmly than another.
+        `pooled_state` is the state of a stream of the samples of all keys. `sums` (2, G, K) of p and p² over samples of
+        G keys show how alike keys are. All chains of filters start at the common prior, each with its own precision.
         """
         state, k = self.init(), len(self.source.prior)
         part, others = self.parts(state), self.parts(pooled_state)

@@ -13,7 +13,7 @@ from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 from reprior.batch.fmapls import ascend
 from reprior.model.interval import Moments
-from reprior.online.method import Kernel, Layout, Untested, learned, refuse, simplex, state_size, unpack, views
+from reprior.online.method import Kernel, Layout, Untested, refuse, require_done, simplex, state_size, unpack, views
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class OnlineFmapls(Untested):
         if self.update == "ga":
             self.learn_by_gradient(state, rows)
         else:
-            learned(loops.fmapls(state, self.kernel_priors, self.options, None, np.ascontiguousarray(rows), 2))
+            require_done(loops.fmapls(state, self.kernel_priors, self.options, None, np.ascontiguousarray(rows), 2))
 
     def bind(self, table: Matrix) -> Kernel:
         native = NATIVE and self.update == "lsf"

@@ -145,7 +145,7 @@ def refuse(*_: Any) -> int:
     return reference.REFUSED
 
 
-def learned(code: int) -> None:
+def require_done(code: int) -> None:
     """Raise if a kernel refused checked rows, which never happens."""
     if code != reference.DONE:
         raise AssertionError(f"rows reached a kernel unchecked (code {code})")

@@ -66,10 +66,10 @@ class SharedStart:
         self.values = method.init()
         # of the keys that are compared: sums of p and of p², and slots, -1 once no more rows count
         self.sums, self.slots = np.zeros((2, 0, len(method.source.prior))), np.zeros(0, np.int64)
-        self.begin(method.init())
+        self.set_start(method.init())
 
-    def begin(self, start: Vector) -> None:
-        """Let new keys start from this state."""
+    def set_start(self, start: Vector) -> None:
+        """Let new keys start from this state, with the class weights of its prior."""
         self.start, self.weights = start, self.method.prior(start) / self.method.source.prior
 
     def rows_until_update(self) -> int:
@@ -81,18 +81,21 @@ class SharedStart:
     def learn(self, rows: Matrix, slots: Labels, before: Vector) -> None:
         """Learn rows (n, K), at most `rows_until_update`, of keys in `slots` (n,) that had `before` (n,) rows."""
         rank = before + ranks(slots)  # of each row among those of its key
-        due, counts, new = len(rows) == self.rows_until_update(), rank < self.ROWS_PER_KEY, slots[rank == 0.0]
-        if counts.any():
-            self.method.learn(self.values, np.ascontiguousarray(rows[counts]))
+        due, early, new = len(rows) == self.rows_until_update(), rank < self.ROWS_PER_KEY, slots[rank == 0.0]
+        if early.any():
+            self.method.learn(self.values, np.ascontiguousarray(rows[early]))
             if len(new):
                 self.assign_places(new)
-            self.add(rows[counts], slots[counts])
+            self.add_to_sums(rows[early], slots[early])
         self.rows, self.keys = self.rows + len(rows), self.keys + len(new)
         if due:
             self.update()
 
     def assign_places(self, new: Labels) -> None:
-        """Give new keys, in these slots (m,), free places for their sums, as far as there are any."""
+        """Give new keys, in these slots (m,), free places among `KEYS` for their sums, as far as there are any.
+
+        The search begins at another place for each new key, so places are reused in turn.
+        """
         self.forget(new)
         more = min(self.KEYS - len(self.slots), len(new))
         self.sums = np.pad(self.sums, ((0, 0), (0, more), (0, 0)))
@@ -101,8 +104,8 @@ class SharedStart:
         room = room[np.argsort((room - self.keys) % self.KEYS)][: len(new)]
         self.slots[room], self.sums[:, room] = new[: len(room)], 0.0
 
-    def add(self, rows: Matrix, slots: Labels) -> None:
-        """Add rows (m, K) that count to the sums of their keys."""
+    def add_to_sums(self, rows: Matrix, slots: Labels) -> None:
+        """Add p and p² of rows (m, K), corrected to the start's prior, to the sums of their keys if they have any."""
         here, place = np.nonzero(slots[:, None] == self.slots)
         if len(here):
             p = correct_float64(rows[here], self.weights)
@@ -119,7 +122,7 @@ class SharedStart:
         freed_place = (self.rows // self.PERIOD - 1) % self.KEYS  # one place per period gets free, so rare keys leave
         self.slots[freed_place : freed_place + 1] = -1
         self.method.fade(self.values, self.MAX_REMEMBERED)
-        self.begin(self.method.start(self.values, self.keys / (self.keys + self.PRIOR_KEYS), self.sums))
+        self.set_start(self.method.start(self.values, self.keys / (self.keys + self.PRIOR_KEYS), self.sums))
 
     def to_fields(self, slots: list[int]) -> dict[str, Any]:
         """Return the fields to store. They number keys by the order of their `slots`."""
@@ -149,4 +152,4 @@ class SharedStart:
             refuse_bytes(caller, "data", "invalid numbers shared by keys")
         self.values, (self.rows, self.keys), self.sums = values, n.tolist(), sums
         self.slots = np.where(keys >= 0, np.append(slots, -1)[keys], -1)
-        self.begin(start)
+        self.set_start(start)

@@ -18,7 +18,7 @@ from reprior._labels import check_label, check_learned
 from reprior._types import Acts, Interval, Matrix, Source, StreamChecks, Vector
 from reprior.estimates import show
 from reprior.model.interval import Moments, beta_parameters
-from reprior.online.method import StreamMethod, StreamState, learned
+from reprior.online.method import StreamMethod, StreamState, require_done
 from reprior.online.registry import labels_in, method_fields, method_from_fields, online_method
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
@@ -60,8 +60,8 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(before=LOCKS.hold, after_in_parent=LOCKS.free, after_in_child=LOCKS.free)
 
 
-def aligned(shape: tuple[int, ...]) -> Vector:
-    """Return zeros that start at a cache line."""
+def aligned_zeros(shape: tuple[int, ...]) -> Vector:
+    """Return zeros that start at a cache line of 64 bytes."""
     size = int(np.prod(shape))
     memory = np.zeros(size + 8)
     first = -memory.ctypes.data % 64 // 8
@@ -69,7 +69,7 @@ def aligned(shape: tuple[int, ...]) -> Vector:
 
 
 def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | None = None) -> ArrayBlocks | TopKBlocks:
-    """Return rows, or top-k rows (indices, values) unless they need calibrating, as blocks, all of them checked."""
+    """Return rows, or top-k rows (indices, values), as checked blocks; top-k rows are refused beside a calibrator."""
     if not is_top_k(proba):
         return ArrayBlocks(raw_rows(proba, source, caller, calibrator))
     if calibrator is not None:
@@ -88,7 +88,7 @@ def as_one_row(pair: Any, caller: str) -> tuple[Any, Any]:
 
 
 def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Matrix:
-    """Return rows (n, K) as they come, probabilities or what the calibrator takes, with columns matched by name."""
+    """Return checked rows (n, K) before calibration, with columns matched by name."""
     k, logits = len(source.prior), calibrator is not None and calibrator.of_logits
     plain = type(proba) is np.ndarray and not logits and proba.shape[1:] == (k,) and len(proba) > 0
     if plain and loops.first_bad_row(proba) == DONE:
@@ -100,14 +100,14 @@ def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | N
 
 
 def calibrated(proba: Any, source: Source, calibrator: Calibrator | None, caller: str) -> Matrix:
-    """Return rows (n, K) as the method sees them, a DataFrame as one with its own columns."""
+    """Return rows (n, K) after calibration, if there is a calibrator; a DataFrame keeps its columns."""
     rows = raw_rows(proba, source, caller, calibrator)
     values = rows if calibrator is None else calibrator.of_block(np.asarray(rows, np.float64))
     return like_input(values, proba, source.classes)  # type: ignore[no-any-return]
 
 
-def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Vector:
-    """Return one sample (K,) as the method sees it: matched by name if it has names, and calibrated."""
+def calibrated_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Vector:
+    """Return one sample (K,), checked and after calibration; classes are matched by name if it has names."""
     if calibrator is not None and is_top_k(p):
         refuse_listed(caller, "p")
     if isinstance(p, Mapping) or hasattr(p, "to_numpy"):  # one with names
@@ -121,7 +121,7 @@ def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) 
 def corrected(
     blocks: ArrayBlocks | TopKBlocks, weights: Matrix, source: Source, calibrator: Calibrator | None, like: Any
 ) -> Matrix:
-    """Return checked rows corrected by `weights`, (K,) or (n, K), with the float type and the names that came in."""
+    """Return checked rows, calibrated and corrected by `weights`, (K,) or (n, K); float type and names stay."""
     if isinstance(blocks, TopKBlocks):
         return correct_top_k(source, np.atleast_2d(weights * source.prior), blocks)
     rows = blocks.array if calibrator is None else calibrator(np.asarray(blocks.array, np.float64))
@@ -129,8 +129,8 @@ def corrected(
     return like_input(fixed, like, source.classes)  # type: ignore[no-any-return]
 
 
-def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
-    """Return a calibrator for the classes of the source, or None; one that changes nothing is none."""
+def check_calibrator(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
+    """Return a calibrator with the classes of the source; None if there is none, or if it changes nothing."""
     if calibrator is None:
         return None
     if not isinstance(calibrator, Calibrator):
@@ -173,13 +173,13 @@ class Stream(show.Displayed, Saved):
 
     def __init__(self, method: str, source: Any, /, *, calibrator: Calibrator | None = None, **options: Any) -> None:
         made = online_method(method, source, options, "Stream")
-        self._own(StreamState(made, made.init(), fitting(calibrator, made.source, "Stream")))
+        self._own(StreamState(made, made.init(), check_calibrator(calibrator, made.source, "Stream")))
 
     def _own(self, state: StreamState) -> None:
         method, values = state.method, state.values
         self.method, self.calibrator, self._labels = method, state.calibrator, state.labels
         self._lock = LOCKS.new()
-        self._values = aligned(values.shape)
+        self._values = aligned_zeros(values.shape)
         self._values[:] = values
         self._weights = padded(method.source.prior)  # room for the weights of a correction
         self._kernel, self._top = method.bind(self._values), method.bind_top(self._values)
@@ -251,7 +251,7 @@ class Stream(show.Displayed, Saved):
             if listed:
                 self._learn_rows(as_one_row(p, caller), None, caller)
             else:
-                self.method.learn(self._values, raw_row(p, self.source, caller, self.calibrator)[None])
+                self.method.learn(self._values, calibrated_row(p, self.source, caller, self.calibrator)[None])
 
     def learn_many(self, proba: Any) -> None:
         """Learn from the probabilities (n, K) of samples in order, or from their top-k pair (indices, values)."""
@@ -283,7 +283,8 @@ class Stream(show.Displayed, Saved):
                 return np.asarray(corrected(blocks, weights, self.source, None, p)[0])
             self._weights[0, :k], out = weights, np.empty(k)
             if not NATIVE or self.calibrator is not None or loops.correct(self._weights, k, p, out, 1) != DONE:
-                learned(loops.correct(self._weights, k, raw_row(p, self.source, caller, self.calibrator), out, 1))
+                row = calibrated_row(p, self.source, caller, self.calibrator)
+                require_done(loops.correct(self._weights, k, row, out, 1))
             return out if isinstance(p, np.ndarray) else like_input(out, p, self.classes)
 
     def correct_many(self, proba: Any) -> Matrix:
@@ -310,7 +311,7 @@ class Stream(show.Displayed, Saved):
         With "online-ebls" labels also decide how to correct: not at all, by label shift, or by a bias per class.
         """
         caller = "Stream.observe"
-        row = raw_row(p, self.source, caller, self.calibrator)
+        row = calibrated_row(p, self.source, caller, self.calibrator)
         label = check_label(y, caller, len(self.source.prior), self.source.classes)
         with self._lock:
             check_learned(self._labels + 1, self._values[0], caller)
@@ -361,7 +362,7 @@ class Stream(show.Displayed, Saved):
 
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:
-    """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the moments that the method knows."""
+    """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the mean and variance of `spread`."""
     about, note = method.spread(state)
     return Interval(*share_interval(about, method.prior(state), level), level=level, note=note)
 

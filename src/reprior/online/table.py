@@ -14,16 +14,16 @@ from reprior._kernels.reference import DONE
 from reprior._labels import check_label, check_learned, is_missing, same_rows
 from reprior._types import Acts, Interval, Labels, Matrix, Vector
 from reprior.estimates import show
-from reprior.online.method import StreamState, learned, refuse
+from reprior.online.method import StreamState, refuse, require_done
 from reprior.online.registry import labels_in, method_fields, method_from_fields, online_method, options_of
 from reprior.online.shared_start import SharedStart, can_share_start
 
 from reprior.online.stream import (  # isort: skip
-    LOCKS, Stream, aligned, beta_interval, calibrated, checked, corrected, fitting, raw_row,
+    LOCKS, Stream, aligned_zeros, beta_interval, calibrated, calibrated_row, check_calibrator, checked, corrected,
 )  # fmt: skip
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, numbered
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.grouped import plain
+from reprior.rows.grouped import as_python
 from reprior.state import Key, Saved, decode, encode, take
 from reprior.state import refuse as refuse_bytes
 
@@ -42,7 +42,7 @@ def are_storable(keys: list[Any]) -> bool:
 
 
 def check_count(n_keys: int, n_rows: int, caller: str) -> None:
-    """Refuse keys that are more, or fewer, than rows."""
+    """Refuse a number of keys that is not the number of rows."""
     if n_keys != n_rows:
         fail(caller, "keys", f"name the stream of each of {n_rows} rows", n_keys)
 
@@ -100,12 +100,13 @@ class StreamTable(Saved):
             fail("StreamTable", "share", f"be left out or False for {self.method.name}", "True",
                  remedy="Only streams of online-ebls can start from what others have in common")  # fmt: skip
         self._shared_start = SharedStart(self.method) if can_share_start(self.method) and share is not False else None
-        self.calibrator = fitting(calibrator, self.method.source, "StreamTable")
+        self.calibrator = check_calibrator(calibrator, self.method.source, "StreamTable")
         self.max_streams = check_int(max_streams, "StreamTable", "max_streams")
         self.on_evict = on_evict
         self._lock = LOCKS.new()
         self._alone = self.method.init()
-        self._table = np.empty((0, len(self._alone)))  # states, when they were last used, and their labels
+        # of each slot: its state, when it was last used, and its number of labels
+        self._table = np.empty((0, len(self._alone)))
         self._used, self._labels = np.zeros((2, 0), np.int64)
         self._slots: dict[Hashable, int] = {}
         self._free: list[int] = []
@@ -113,8 +114,9 @@ class StreamTable(Saved):
         self._grow(0)
 
     def _grow(self, rows: int) -> None:
+        """Give the table this many slots, and bind the kernels to its new memory."""
         old = self._table
-        self._table = aligned((rows, len(self._alone)))
+        self._table = aligned_zeros((rows, len(self._alone)))
         self._used, self._labels = np.resize(self._used, rows), np.resize(self._labels, rows)
         self._table[: len(old)] = old
         self._free.extend(range(rows - 1, len(old) - 1, -1))
@@ -145,7 +147,7 @@ class StreamTable(Saved):
         return len(self._slots)
 
     def __contains__(self, key: Hashable) -> bool:
-        return plain(key) in self._slots
+        return as_python(key) in self._slots
 
     def __iter__(self) -> Iterator[Hashable]:
         with self._lock:
@@ -159,7 +161,7 @@ class StreamTable(Saved):
     def _state(self, key: Hashable, caller: str) -> StreamState:
         """Return the state of that key, not to be changed."""
         try:
-            slot = self._slots[plain(key)]
+            slot = self._slots[as_python(key)]
         except TypeError:
             fail(caller, "key", "be hashable", repr(key)[:60])
         except KeyError:
@@ -181,7 +183,7 @@ class StreamTable(Saved):
         """Remove a key and return its stream, which can learn. An unknown key raises a KeyError."""
         with self._lock:
             stream = Stream.of(self._state(key, "StreamTable.pop"))
-            self._remove(plain(key))
+            self._remove(as_python(key))
             return stream
 
     def _remove(self, key: Hashable) -> None:
@@ -199,7 +201,7 @@ class StreamTable(Saved):
             names: list[Hashable] = keys.tolist() if plainly else list(keys)
             slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
             if (slots < 0).any():
-                names = list(map(plain, names))
+                names = list(map(as_python, names))
                 slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
         except TypeError:
             fail(caller, "keys", "be a list or vector of hashable keys, one per row", repr(keys)[:60])
@@ -207,16 +209,17 @@ class StreamTable(Saved):
 
     def check_room(self, keys: Any, n_rows: int, caller: str) -> list[Hashable]:
         """Return the keys of `n_rows` rows as Python values; refuse new ones that a full table cannot take."""
-        names, slots = self._find(keys, caller)
-        check_count(len(names), n_rows, caller)
-        names = list(map(plain, names))
-        if self.on_evict is None:
-            new = {name for name, slot in zip(names, slots.tolist(), strict=True) if slot < 0}
-            self._make_room(len(new), slots[slots >= 0], caller)
-        return names
+        with self._lock:
+            names, slots = self._find(keys, caller)
+            check_count(len(names), n_rows, caller)
+            names = list(map(as_python, names))
+            if self.on_evict is None:
+                new = {name for name, slot in zip(names, slots.tolist(), strict=True) if slot < 0}
+                self._make_room(len(new), slots[slots >= 0], caller)
+            return names
 
     def _make_room(self, count: int, keep: Labels, caller: str) -> None:
-        """Have `count` free rows, by growing, then by evicting the least recently used of those not in `keep`."""
+        """Have `count` free slots, by growing, then by evicting the least recently used ones that are not in `keep`."""
         while len(self._free) < count and len(self._table) < self.max_streams:
             self._grow(min(max(64, 2 * len(self._table)), self.max_streams))
         over = count - len(self._free)
@@ -234,7 +237,7 @@ class StreamTable(Saved):
             self._remove(key)
 
     def _claim(self, names: list[Hashable], slots: Labels, caller: str) -> Labels:
-        """Return the slots of keys as `_find` found them, with rows made for new ones."""
+        """Return the slots of keys, given what `_find` returned; new keys get a slot with the start state."""
         if (slots < 0).any():
             new = dict.fromkeys(key for key, slot in zip(names, slots.tolist(), strict=True) if slot < 0)
             for key in new:
@@ -250,6 +253,7 @@ class StreamTable(Saved):
         return slots
 
     def _use(self, slots: Labels) -> None:
+        """Note that slots were used just now, in this order."""
         self._used[slots] = np.arange(self._clock, self._clock + len(slots))
         self._clock += len(slots)
 
@@ -286,7 +290,7 @@ class StreamTable(Saved):
         return blocks
 
     def _learn_block(self, slots: Labels, new: Any, rows: Matrix) -> None:
-        """Learn rows (n, K) into the slots (n,) of their keys; `new` (n,) are those that had none before."""
+        """Learn rows (n, K) into the slots (n,) of their keys; `new` (n,) marks rows whose key had no slot before."""
         shared, at = self._shared_start, 0
         while at < len(rows):
             step = len(rows) - at if shared is None else min(len(rows) - at, shared.rows_until_update())
@@ -297,7 +301,7 @@ class StreamTable(Saved):
                 self._table[np.unique(own[(before == 0.0) & new[at : at + step]])] = shared.start
                 shared.learn(part, own, before)
             if self._kernel is not refuse:
-                learned(self._kernel(own, part, 2))
+                require_done(self._kernel(own, part, 2))
             else:
                 for row, slot in zip(part, own, strict=True):
                     self.method.learn(self._table[slot], row[None])
@@ -342,7 +346,7 @@ class StreamTable(Saved):
     def observe(self, key: Hashable, p: Any, y: Any) -> None:
         """Learn the late label `y` of a sample `p` (K,) that the key's stream has learned before."""
         caller, source = "StreamTable.observe", self.source
-        row = raw_row(p, source, caller, self.calibrator)
+        row = calibrated_row(p, source, caller, self.calibrator)
         label = check_label(y, caller, len(source.prior), source.classes)
         with self._lock:
             _, slots = self._find([key], caller)

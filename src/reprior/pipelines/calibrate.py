@@ -16,7 +16,7 @@ from reprior._check import check_choice, check_flag, check_number, check_prior, 
 from reprior._labels import check_labels
 from reprior._types import Labels, Matrix, Vector
 from reprior.pipelines.softmax_fit import LARGE, SCALE_BOUNDS, Penalty, Point, SoftmaxLoss, minimum
-from reprior.rows.calibrated import SMALLEST_NORMAL, STIFF, Calibrator, centred, read, softmax
+from reprior.rows.calibrated import SMALLEST_NORMAL, STIFF, Calibrator, centred, check_proba_or_logits, softmax
 from reprior.simulate import Rng, folds
 
 KINDS = ("none", "temperature", "bias-corrected", "no-bias-vector", "vector")  # from stiff to free
@@ -25,9 +25,9 @@ FOLDS = 5
 NONE = np.zeros(0)
 SPREADS = (0.1, 0.3, 1.0, 3.0)  # prior standard deviations of the scale around 1, and of biases around 0
 SCALE_SDS = np.array([0.0, *SPREADS])
-START_PENALTY = SPREADS[-1] ** -2  # on the scale of the fits that those of every standard deviation follow from
+START_PENALTY = SPREADS[-1] ** -2  # on the scale in the one fit from which those of every `SCALE_SDS` are derived
 FIXED = STIFF**-0.5  # prior standard deviation of biases that are not fitted
-START_STRIDE = 8  # of the rows that a first scale is fitted to, if classes are many
+START_STRIDE = 8  # of the rows to which a first scale is fitted, with more than `LARGE` classes
 HOPELESS = 10.0  # nats behind the best evidence from which larger standard deviations of biases are not tried
 
 
@@ -71,12 +71,12 @@ def fit(
     penalty, shrink = check_number(ridge, "fit", "ridge", low=0), check_number(shrink, "fit", "shrink", low=0)
     name = check_choice(ALIASES.get(kind, kind), "fit", "kind", ("auto", *KINDS, *ALIASES))
     if name == "auto":
-        score = _held_out(x, labels, kinds, penalty, rng)
+        score = _cross_validated(x, labels, kinds, penalty, rng)
         best = max(score.values(), key=np.mean)
         loss = {kind: best - rows for kind, rows in score.items()}
         name = next(k for k, rows in loss.items() if rows.mean() <= rows.std() / np.sqrt(len(rows)))
-    held_back = penalty if name in ("bias-corrected", "vector") else STIFF
-    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty, shrink), held_back)
+    bias_ridge = penalty if name in ("bias-corrected", "vector") else STIFF
+    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty, shrink), bias_ridge)
 
 
 def likelihood_temperature(proba: Any = None, y: Any = None, *, prior: Any, logits: Any = None) -> Calibrator:
@@ -162,8 +162,8 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     start = identity.copy()
     if k > LARGE:  # single precision does if a row's own class is the zero of its logits
         x = (x - x[np.arange(len(x)), labels][:, None]).astype(np.float32)
-        some = SoftmaxLoss(x[::START_STRIDE], labels[::START_STRIDE], 1, 0)  # steps of all rows from 1 may be many
-        start[:1] = minimum(some, some.at(start[:1]), Penalty(np.array([START_PENALTY]), np.ones(1)))[0].theta
+        sample = SoftmaxLoss(x[::START_STRIDE], labels[::START_STRIDE], 1, 0)  # all rows may need many steps from 1
+        start[:1] = minimum(sample, sample.at(start[:1]), Penalty(np.array([START_PENALTY]), np.ones(1)))[0].theta
     loss = SoftmaxLoss(x, labels, 1, k)
     at = loss.at(start)
     for bias_sd in bias_sds:
@@ -177,12 +177,13 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     evidence, scales, modes, follows = (np.array(part) for part in zip(*fits, strict=True))
     weights = np.exp(evidence - best)
     weights /= weights.sum()
-    by_sd, moved = weights.sum(axis=1), (weights * (scales - modes[:, :1])).sum(axis=1)
-    theta = by_sd @ modes
-    scale = np.full(k, min(max(theta[0] + moved.sum(), SCALE_BOUNDS[0]), SCALE_BOUNDS[1]))
+    # mean of scale and biases over all fits; beside its mode a fit has another scale, which its biases follow
+    sd_weights, scale_moves = weights.sum(axis=1), (weights * (scales - modes[:, :1])).sum(axis=1)
+    theta = sd_weights @ modes
+    scale = np.full(k, min(max(theta[0] + scale_moves.sum(), SCALE_BOUNDS[0]), SCALE_BOUNDS[1]))
     if not biases:
         return _calibrator("temperature", x, floor, labels, scale, np.zeros(k))
-    ridge, bias = 1 / (bias_sds[: len(fits)] ** 2 @ by_sd), theta[1:] - moved @ follows
+    ridge, bias = 1 / (bias_sds[: len(fits)] ** 2 @ sd_weights), theta[1:] - scale_moves @ follows
     return _calibrator("bias-corrected", loss.x, floor, labels, scale, bias, min(float(ridge), STIFF))
 
 
@@ -215,7 +216,7 @@ def _scale_fits(penalised: Point, bias_sd: float) -> _Fits:
     return _Fits(evidence, 1 + offset * SCALE_SDS**2 / variance, theta, profile.follow)
 
 
-def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng) -> dict[str, Vector]:
+def _cross_validated(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng) -> dict[str, Vector]:
     """Return each row's log-likelihood (n,) under a calibrator of each kind that was fitted to other rows."""
     if len(labels) < 2 * FOLDS:
         fail("fit", "y", f"have at least {2 * FOLDS} rows to cross-validate", len(labels), remedy="Name a `kind`")
@@ -244,6 +245,7 @@ def _fit_kind(kind: str, x: Matrix, labels: Labels, ridge: float, shrink: float 
 def _calibrator(
     kind: str, x: Matrix, floor: float, labels: Labels, scale: Vector, bias: Vector, ridge: float = STIFF
 ) -> Calibrator:
+    """Return a calibrator whose biases have the mean 0, with its mean log-likelihood."""
     bias = bias - bias.mean()
     score = float(_log_likelihood(x, labels, scale, bias).mean())
     return Calibrator(kind, scale, bias, floor, len(x), score, ridge=ridge)
@@ -253,7 +255,11 @@ def _fit(
     x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0,
     shrink: float = 0.0,
 ) -> tuple[Vector, Vector]:  # fmt: skip
-    """Return scale and bias (K,), (K,) where the loss is least."""
+    """Return the scale and bias (K,), (K,) that minimize loss and penalties, started at `scale` and `bias`.
+
+    `scale` has one number or one per class; `bias` is empty or has one per class. A common scale is pulled to 1 by
+    `shrink`. Class scales and biases are pulled to their start by `ridge`.
+    """
     k, free, start = x.shape[1], len(scale), np.concatenate([scale, bias])
     pull = np.full(len(start), ridge)
     centre = start.copy()
@@ -266,14 +272,14 @@ def _fit(
 
 def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
     """Return centred log-probabilities (n, K), and what replaces zeros: half of the smallest positive probability."""
-    array = read(proba, logits, caller)
+    array = check_proba_or_logits(proba, logits, caller)
     if logits is not None:
         return centred(array, None), 0.0
     floor = max(0.5 * float(array.min(initial=1.0, where=array > 0)), SMALLEST_NORMAL)
     return centred(array, floor), floor
 
 
-class _Fitting(NamedTuple):
+class _FitInput(NamedTuple):
     """Logits (n, K), the probability that replaced zeros, and labels (n,)."""
 
     x: Matrix
@@ -281,13 +287,14 @@ class _Fitting(NamedTuple):
     labels: Labels
 
 
-def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> _Fitting:
+def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> _FitInput:
+    """Return checked and centred logits of held-out samples, with their labels as column indices."""
     x, floor = _inputs(proba, logits, caller)
     if y is None:
         fail(caller, "y", "be the column index of each row's class", "nothing")
     names = own_names(proba if logits is None else logits, None)
     classes = None if names is None else [str(name) for name in names]
-    return _Fitting(x, floor, check_labels(y, caller, "y", len(x), x.shape[1], classes))
+    return _FitInput(x, floor, check_labels(y, caller, "y", len(x), x.shape[1], classes))
 
 
 def _log_likelihood(x: Matrix, labels: Labels, scale: Vector, bias: Vector) -> Vector:

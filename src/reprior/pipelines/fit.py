@@ -137,7 +137,7 @@ def fit_pipeline(
 ) -> Pipeline:  # fmt: skip
     """Return the `pipeline` without a warning about labels that do not match their samples; see `label_mismatch`."""
     calibration, prior, method, options = choices
-    _check_there(proba, y, counts, prior)
+    _check_given(proba, y, counts, prior)
     if isinstance(method, str):
         method = check_choice(method.lower(), "pipeline", "method", (*METHODS, *ALIASES))
         method = ALIASES.get(method, method)
@@ -150,7 +150,7 @@ def fit_pipeline(
     training = None if counts is None else training_counts(counts, names, k, "`proba`")
     held = HeldOut(rows, labels, names, training, None if training is None else tilt_of(labels, training))
     if isinstance(prior, str):
-        cal, source = _learned(held, calibration, prior)
+        cal, source = _calibrator_and_source(held, calibration, prior)
     else:
         cal, own = _calibrator(held, "none"), _own_prior(prior, calibration, k, names)
         source = _source(cal, held, own)
@@ -163,8 +163,8 @@ def fit_pipeline(
     return Pipeline(kept, source, method, options, raw)
 
 
-def _learned(held: HeldOut, calibration: str, prior: str) -> tuple[Calibrator, Source]:
-    """Return the calibrator and the source of these names."""
+def _calibrator_and_source(held: HeldOut, calibration: str, prior: str) -> tuple[Calibrator, Source]:
+    """Return the fitted calibrator and the source; `calibration` and `prior` are names, as in `pipeline`."""
     (n, k), counts, by_default = held.rows.shape, held.counts, prior == "auto"
     if calibration == "auto" and counts is not None and n < k:  # counts are more exact than so few samples
         calibration, prior = "none", "training" if by_default else prior
@@ -178,7 +178,7 @@ def _learned(held: HeldOut, calibration: str, prior: str) -> tuple[Calibrator, S
     return cal, replace(_source(cal, held, training_prior), made=source.made)
 
 
-def _check_there(proba: Any, y: Any, counts: Any, prior: Any) -> None:
+def _check_given(proba: Any, y: Any, counts: Any, prior: Any) -> None:
     """Refuse samples without labels, labels without samples, and no input at all."""
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
@@ -249,6 +249,7 @@ def _calibrator(held: HeldOut, kind: str) -> Calibrator:
 
 
 def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
+    """Return a calibrator of this kind fitted to predictions (n, K); "auto" has biases unless there are few samples."""
     if kind == "auto":
         return calibrate.learned(rows, labels, biases=len(labels) >= FEW_FOR_BIASES)
     return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK)
@@ -274,8 +275,8 @@ def _prior_by_name(kind: str, out: Matrix, held: HeldOut, ridge: float) -> Vecto
     k, labels, counts = out.shape[1], held.labels, held.counts
     weight = None if held.tilt is None else 1 / held.tilt[labels]
     if kind == "labels":
-        plain = np.bincount(labels, minlength=k).astype(np.float64)
-        return plain if weight is None else weight @ (np.eye(k)[labels] + 1e-3)
+        label_counts = np.bincount(labels, minlength=k).astype(np.float64)
+        return label_counts if weight is None else weight @ (np.eye(k)[labels] + 1e-3)
     if kind == "mean":
         # no held-out sample resembles a class: tiny probabilities, below their noise, would count as evidence of it
         least = len(out) * MIN_CLASS_ROWS / (len(out) + MIN_CLASS_ROWS * k)

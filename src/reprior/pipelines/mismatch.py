@@ -94,7 +94,7 @@ def reversed_pair(rows: Matrix, labels: Labels) -> tuple[int, int] | None:
     return (i, j) if ratio[i, j] > np.log(max(k * (k - 1) / 2, 1) / UNLIKELY) else None
 
 
-def cohens_kappa(labels: Labels, guess: Labels, k: int) -> float:
-    """Return the agreement of labels and predictions (n,) of `k` classes beyond chance, from 0 to 1."""
-    by_chance = float(np.bincount(labels, minlength=k) @ np.bincount(guess, minlength=k)) / len(labels) ** 2
-    return float((np.mean(guess == labels) - by_chance) / max(1 - by_chance, 1e-9))
+def cohens_kappa(labels: Labels, predicted: Labels, k: int) -> float:
+    """Return the agreement a of labels and predictions (n,) of `k` classes beyond chance c: (a − c)/(1 − c)."""
+    by_chance = float(np.bincount(labels, minlength=k) @ np.bincount(predicted, minlength=k)) / len(labels) ** 2
+    return float((np.mean(predicted == labels) - by_chance) / max(1 - by_chance, 1e-9))

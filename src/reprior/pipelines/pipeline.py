@@ -121,7 +121,7 @@ class Pipeline(Comparable, Saved):
         return like_input(self._calibrated(proba, "calibrate"), proba, self.classes)
 
     def _calibrated(self, proba: Any, caller: str) -> Any:
-        """Return raw outputs calibrated as an array (n, K), columns in the order of the classes."""
+        """Return calibrated probabilities (n, K), with columns in the order of the classes."""
         rows = by_name(proba, self.classes, caller)
         return rows if self.calibrator is None else self.calibrator(rows, caller=caller)
 

@@ -49,12 +49,12 @@ class DenseCurvature:
         matrix.flat[:: len(pull) + 1] += pull
         return DenseCurvature(matrix)
 
-    def step(self, slope: Vector, moving: Any) -> Vector:
+    def step(self, gradient: Vector, moving: Any) -> Vector:
         """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
         if moving.all():
-            return np.asarray(np.linalg.solve(self.matrix, -slope), np.float64)
-        step = np.zeros_like(slope)
-        step[moving] = np.linalg.solve(self.matrix[moving][:, moving], -slope[moving])
+            return np.asarray(np.linalg.solve(self.matrix, -gradient), np.float64)
+        step = np.zeros_like(gradient)
+        step[moving] = np.linalg.solve(self.matrix[moving][:, moving], -gradient[moving])
         return step
 
     def profile(self) -> Profile:
@@ -68,12 +68,12 @@ class DenseCurvature:
 @dataclass(frozen=True, slots=True)
 class RowCurvature:
     """The curvature of one scale and K biases: `corner` of the scale, `across` (K,) of both, and of the biases
-    diag(`each`) − PᵀP + `ridge`, with P (n, K) in `rows` and `squares` (K,) the diagonal of PᵀP."""
+    diag(`column_sums`) − PᵀP + `ridge`, with P (n, K) in `rows` and `squares` (K,) the diagonal of PᵀP."""
 
     corner: float
     across: Vector
     rows: Matrix
-    each: Vector
+    column_sums: Vector
     squares: Vector
     ridge: float
 
@@ -87,11 +87,11 @@ class RowCurvature:
         for part in row_blocks(*self.rows.shape):
             block = self.rows[part]
             product += block.T @ (block @ single)
-        return (self.each + self.ridge)[:, None] * v - product
+        return (self.column_sums + self.ridge)[:, None] * v - product
 
     def inverse(self, b: Matrix, tolerance: float) -> Matrix:
         """Return the inverse of the biases' curvature times vectors (K, m), by preconditioned conjugate gradients."""
-        scale = (self.each - self.squares + self.ridge)[:, None]
+        scale = (self.column_sums - self.squares + self.ridge)[:, None]
         x, residual = np.zeros_like(b), b.copy()
         direction = preconditioned = residual / scale
         size = first = (residual * preconditioned).sum(axis=0)
@@ -106,12 +106,12 @@ class RowCurvature:
             direction = preconditioned + size / np.maximum(before, 1e-300) * direction
         return x
 
-    def step(self, slope: Vector, moving: Any) -> Vector:
+    def step(self, gradient: Vector, moving: Any) -> Vector:
         """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
-        by_bias, follow = self.inverse(np.stack([-slope[1:], self.across], axis=1), CG_TOLERANCE).T
+        by_bias, follow = self.inverse(np.stack([-gradient[1:], self.across], axis=1), CG_TOLERANCE).T
         scale = 0.0
         if moving[0]:
-            scale = (-slope[0] - self.across @ by_bias) / max(self.corner - self.across @ follow, 1e-300)
+            scale = (-gradient[0] - self.across @ by_bias) / max(self.corner - self.across @ follow, 1e-300)
         return np.append(scale, by_bias - scale * follow)
 
     def profile(self) -> Profile:
@@ -127,7 +127,7 @@ class RowCurvature:
         mean of PᵀP beside its diagonal, what is left beside the diagonal of B + c·11ᵀ is small; the logarithm of that
         matrix, scaled to a diagonal of ones, has a trace that random signs estimate [ubaru2017].
         """
-        k, own = len(self.each), self.each - self.squares
+        k, own = len(self.column_sums), self.column_sums - self.squares
         c = own.sum() / (k * (k - 1))
         diagonal = own + self.ridge + c
         root = np.sqrt(diagonal)[:, None]
@@ -168,11 +168,11 @@ def log_quadratic_forms(times: Any, starts: Matrix) -> Vector:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A loss at `theta` (p,): its `value`, `slope` (p,) and `curvature`."""
+    """A loss at `theta` (p,): its `value`, `gradient` (p,) and `curvature`."""
 
     theta: Vector
     value: float
-    slope: Vector
+    gradient: Vector
     curvature: Curvature
 
 
@@ -186,8 +186,8 @@ class Penalty:
     def added(self, point: Point) -> Point:
         """Return the loss with the penalty."""
         away = point.theta - self.centre
-        value, slope = point.value + 0.5 * float(self.pull @ away**2), point.slope + self.pull * away
-        return Point(point.theta, value, slope, point.curvature.plus(self.pull))
+        value, gradient = point.value + 0.5 * float(self.pull @ away**2), point.gradient + self.pull * away
+        return Point(point.theta, value, gradient, point.curvature.plus(self.pull))
 
 
 class SoftmaxLoss:
@@ -230,20 +230,20 @@ class SoftmaxLoss:
     def by_row_sums(self) -> tuple[Vector, RowCurvature]:
         """Return Σ over rows of what is expected of θ's statistics, and the curvature as rows."""
         n, k = self.x.shape
-        own, first, each, squares, second = np.empty(n), np.zeros(k), np.zeros(k), np.zeros(k), 0.0
+        own, first, column_sums, squares, second = np.empty(n), np.zeros(k), np.zeros(k), np.zeros(k), 0.0
         for part in self.blocks():
             p, x = self.rows[part], self.x[part]
             weighted = p * x
             own[part] = weighted.sum(axis=1)
             first += weighted.sum(axis=0)
-            each += p.sum(axis=0)
+            column_sums += p.sum(axis=0)
             squares += np.einsum("ij,ij->j", p, p)
             second += float(np.einsum("ij,ij->", weighted, x))
         biases = slice(self.n_biases)  # all, or none
         across = (first - own.astype(self.rows.dtype) @ self.rows)[biases]
         corner = second - float(own @ own) + self.jitter
-        curvature = RowCurvature(corner, across, self.rows, each[biases], squares[biases], self.jitter)
-        return np.append(own.sum(), each[biases]), curvature
+        curvature = RowCurvature(corner, across, self.rows, column_sums[biases], squares[biases], self.jitter)
+        return np.append(own.sum(), column_sums[biases]), curvature
 
     def by_products(self) -> tuple[Vector, DenseCurvature]:
         """Return Σ over rows of what is expected of θ's statistics, and the curvature as a matrix."""
@@ -264,24 +264,27 @@ class SoftmaxLoss:
 
 
 def minimum(loss: SoftmaxLoss, start: Point, penalty: Penalty) -> tuple[Point, Point]:
-    """Return the loss, without and with a penalty, where the latter is least: a convex function, by Newton's method.
-    Scales stay within `SCALE_BOUNDS`."""
-    at, (low, high), scales, moving = start, SCALE_BOUNDS, slice(loss.n_scales), np.ones(len(start.theta), bool)
-    enough = (MIN_GAIN_DIAGONAL if loss.by_rows else MIN_GAIN) * len(loss.x)
-    here = penalty.added(at)
+    """Return the loss, without and with a penalty, where their sum is least: a convex function, by Newton's method.
+
+    A step is halved until the sum decreases. Scales stay within `SCALE_BOUNDS`.
+    """
+    point, (low, high), scales, moving = start, SCALE_BOUNDS, slice(loss.n_scales), np.ones(len(start.theta), bool)
+    min_decrease = (MIN_GAIN_DIAGONAL if loss.by_rows else MIN_GAIN) * len(loss.x)
+    penalised = penalty.added(point)
     for _ in range(NEWTON_STEPS):
-        moving[scales] = np.where(here.slope[scales] > 0, at.theta[scales] > low, at.theta[scales] < high)
-        step = here.curvature.step(here.slope, moving)
-        predicted_decrease = float(-here.slope @ step)
-        while predicted_decrease >= enough:
-            theta = at.theta + step
+        inside = np.where(penalised.gradient[scales] > 0, point.theta[scales] > low, point.theta[scales] < high)
+        moving[scales] = inside  # a scale at its bound stays if the loss falls beyond it
+        step = penalised.curvature.step(penalised.gradient, moving)
+        predicted_decrease = float(-penalised.gradient @ step)
+        while predicted_decrease >= min_decrease:
+            theta = point.theta + step
             theta[scales] = np.minimum(np.maximum(theta[scales], low), high)
             trial = loss.at(theta)
-            there = penalty.added(trial)
-            if there.value <= here.value - 1e-4 * predicted_decrease:
+            penalised_trial = penalty.added(trial)
+            if penalised_trial.value <= penalised.value - 1e-4 * predicted_decrease:
                 break
             step, predicted_decrease = 0.5 * step, 0.5 * predicted_decrease
         else:
             break  # rounding leaves nothing to gain
-        at, here = trial, there
-    return at, here
+        point, penalised = trial, penalised_trial
+    return point, penalised

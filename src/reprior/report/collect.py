@@ -13,7 +13,7 @@ from reprior.assess.sentences import Sentence, sentences
 from reprior.batch.registry import METHODS
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
-from reprior.estimates.show import cut, few, judged, movers, share, stopped, unseen, verdicts
+from reprior.estimates.show import cut, few_heldout, lines_of_checks, movers, share, stopped, verdicts, without_heldout
 from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_rows
 
@@ -63,9 +63,9 @@ def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) 
     sentences = [Sentence(own.label_mismatch, False)] * bool(own.label_mismatch)
     sentences += [
         Sentence(text, not rejected and not unknown and text != own.labels_conflict)
-        for text in judged(tested, estimate.n - estimate.n_labels, estimate.acts)
+        for text in lines_of_checks(tested, estimate.n - estimate.n_labels, estimate.acts)
     ]
-    sentences += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
+    sentences += [Sentence(text, False) for text in few_heldout(estimate.source) + without_heldout(estimate.source)]
     if rejected:
         sentences.append(Sentence(shares_shown(estimate), True))
     sentences.append(Sentence(moved_classes(estimate, interval, shifted=shifted, rejected=rejected), True))

@@ -179,9 +179,9 @@ class TopKBlocks:
             listed, p = self.indices[rows].astype(np.intp), np.asarray(self.values[rows], np.float64)
             dense = np.tile(self.prior, (len(p), 1))
             np.put_along_axis(dense, listed, 0.0, axis=1)
-            # summed over the unlisted themselves: one less the listed would leave rounding where those are nearly all
-            unlisted = np.clip(1.0 - p.sum(axis=1), 0.0, None) / np.maximum(dense.sum(axis=1), 1e-300)
-            dense *= unlisted[:, None]
+            # the prior of the unlisted is summed: 1 − that of the listed would be rounding if those are nearly all
+            share = np.clip(1.0 - p.sum(axis=1), 0.0, None) / np.maximum(dense.sum(axis=1), 1e-300)
+            dense *= share[:, None]
             np.put_along_axis(dense, listed, p, axis=1)
             yield dense
 
@@ -205,7 +205,7 @@ def as_listed(rows: Matrix, k: int, prior: Vector) -> Matrix:
 
 
 def unlisted(shares: Matrix, listed: Any) -> Vector:
-    """Return what `shares`, (1, K) or (n, K), leave to classes that rows (n, k) do not list, exact near 0."""
+    """Return the sum of `shares`, (1, K) or (n, K), over the classes that rows (n, k) do not list, exact near 0."""
     each = np.broadcast_to(shares, (len(listed), shares.shape[1]))
     rest = 1.0 - np.take_along_axis(each, np.asarray(listed, np.intp), axis=1).sum(axis=1)
     for row in np.flatnonzero(rest < 1e-6):  # what is left may be rounding: sum the unlisted classes themselves

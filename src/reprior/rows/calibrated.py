@@ -49,7 +49,7 @@ class Calibrator(Comparable, Saved):
         """Return calibrated probabilities (n, K), in the float type that came in; `caller` is who refuses bad ones."""
         if self.of_logits and logits is None:
             proba, logits = None, proba
-        array = read(proba, logits, caller, len(self.scale))
+        array = check_proba_or_logits(proba, logits, caller, len(self.scale))
         if self.kind == "none" and logits is None:
             return array
         out = np.empty(array.shape, array.dtype)
@@ -73,10 +73,13 @@ class Calibrator(Comparable, Saved):
             return replace(self, kind="reweighted", bias=self.bias + np.log(weights))
 
     def undone(self, rows: Matrix) -> Matrix:
-        """Return the probabilities (n, K) before calibration."""
+        """Return the probabilities (n, K) before calibration: softmax of (log p − bias − c)/scale, c a shift per row.
+
+        The shift makes the logits of a row sum to 0, as `centred` does before calibration.
+        """
         # sums over few classes are fast in this order
         logs, each = np.log(np.maximum(rows, SMALLEST_NORMAL, order="F")) - self.bias, 1 / self.scale
-        logs -= (logs @ each / each.sum())[:, None]  # what a softmax leaves open: rows were centred, then scaled
+        logs -= (logs @ each / each.sum())[:, None]  # a softmax does not depend on the shift, but the scale acts on it
         logs *= each
         softmax(logs)
         return logs
@@ -85,7 +88,7 @@ class Calibrator(Comparable, Saved):
         """Return calibrated held-out probabilities (n, K), each as if biases had been fitted without its row.
 
         Samples that the biases were fitted to look better than new ones, by half a point of accuracy or coverage with
-        ten samples per class. One Newton step per sample undoes it: residual over curvature of the fit.
+        ten samples per class. One Newton step per sample undoes it: the biases move by (p − 1[y])/(Σ p(1 − p) + ridge).
         """
         rows = np.asarray(rows, np.float64)
         curve = (rows * (1 - rows)).sum(axis=0) + self.ridge
@@ -146,7 +149,7 @@ class CalibratedBlocks(View):
         return map_numbered(self.raw, lambda at, block: fn(at, self.calibrator(np.asarray(block, np.float64))))
 
 
-def read(proba: Any, logits: Any, caller: str, n_classes: int | None = None) -> Matrix:
+def check_proba_or_logits(proba: Any, logits: Any, caller: str, n_classes: int | None = None) -> Matrix:
     """Return the one of `proba` and `logits` that was given, checked."""
     if (proba is None) == (logits is None):
         passed = "neither" if logits is None else "both"

@@ -15,7 +15,7 @@ from reprior.rows.blocks import TopKBlocks, as_stored, block_slices, unlisted
 
 def correct_rows(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matrix:
     """Return checked rows (n, K) times `weights`, (K,) or (n, K), and normalised (eq. 8), in the float type that came
-    in; `first` is a row number."""
+    in; `first` is the number of the first row in an error."""
     kind, rows, k = rows.dtype, as_stored(rows), rows.shape[1]
     out, wide_weights = np.empty(rows.shape, rows.dtype), padded(weights) if weights.ndim == 1 else None
     if NATIVE and wide_weights is not None and loops.correct(wide_weights, k, rows, out, 2) == DONE:

@@ -107,7 +107,7 @@ Codes = NDArray[np.integer[Any]]
 CODE = np.int32  # numbers of groups; eight bytes per sample would cost memory for nothing
 
 
-def plain(key: Any) -> Hashable:
+def as_python(key: Any) -> Hashable:
     """Return a key as a Python value, if it is a scalar of NumPy or pyarrow."""
     if isinstance(key, np.datetime64) and np.datetime_data(key.dtype)[0] == "ns":  # whose item would be a number
         whole = key.astype("M8[us]")
@@ -151,7 +151,7 @@ def of_column(column: np.ndarray[Any, Any], caller: str) -> tuple[tuple[Hashable
         codes = near if there.all() else (np.cumsum(there) - 1).astype(CODE)[near]
         return tuple((np.flatnonzero(there) + low).tolist()), codes
     distinct, codes = np.unique(column, return_inverse=True)
-    called = map(plain, distinct) if distinct.dtype.kind == "M" else distinct.tolist()
+    called = map(as_python, distinct) if distinct.dtype.kind == "M" else distinct.tolist()
     return tuple(called), codes.astype(CODE)
 
 

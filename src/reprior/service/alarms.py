@@ -71,8 +71,8 @@ class Alarms:
 
     # raised and resolved
 
-    def raised(self, served: ServedStream, about: dict[str, Any]) -> dict[str, Any]:
-        """Number an alarm and see to it that it is stored and sent; return it."""
+    def raise_alarm(self, served: ServedStream, about: dict[str, Any]) -> dict[str, Any]:
+        """Number an alarm, let the next commit store it and its message, and return it with its number."""
         self._last += 1
         now, text = self._hub.clock(), json.dumps(about)
         about["id"] = self._last
@@ -84,21 +84,21 @@ class Alarms:
         return about
 
     def shift_raised(self, served: ServedStream) -> None:
-        """See to an alarm about a shift that was raised just now."""
+        """Raise the alarm about a shift that the test of a stream has just found."""
         assert served.watch.shift is not None
         # samples from before the alarm would blur what is diagnosed, and what may be accepted as new reference
         self._hub.recent.drop(served.id)
         served.watch.stored_rows = 0
-        self.raised(served, served.watch.shift)
+        self.raise_alarm(served, served.watch.shift)
 
-    def resolved(self, served: ServedStream, alarm: dict[str, Any], reason: str, **more: Any) -> AlarmEvent:
-        """Return the event that an alarm is over."""
+    def resolution(self, served: ServedStream, alarm: dict[str, Any], reason: str, **more: Any) -> AlarmEvent:
+        """Return the event that an alarm is over; the caller stores it."""
         now = self._hub.clock()
         end = {"resolved": now, "reason": reason, **more}
         log.info("stream %r: alarm %s resolved (%s)", served.name, alarm["id"], reason)
         return AlarmEvent(alarm["id"], "resolved", now, "", self._message("alarm.resolved", served, alarm | end), now)
 
-    def keep(self, served: ServedStream, rows: Matrix) -> None:
+    def store_since_alarm(self, served: ServedStream, rows: Matrix) -> None:
         """Store the first samples (n, K) since an alarm about a shift, so that a restart leaves enough to accept."""
         watch = served.watch
         if watch.shift is not None and len(rows) and watch.stored_rows < MOST_STORED:
@@ -106,17 +106,17 @@ class Alarms:
             watch.stored_rows += len(rows)
             served.pending.put("since alarm", (watch.shift["id"], watch.stored_rows), watch.shift["id"], floats(rows))
 
-    def closing(self, served: ServedStream) -> list[AlarmEvent]:
-        """Return what is to be said of the alarms of a stream that is deleted."""
-        return [self.resolved(served, alarm, "deleted") for alarm in served.watch.raised()]
+    def resolutions_at_deletion(self, served: ServedStream) -> list[AlarmEvent]:
+        """Return the events that the alarms of a stream are over because it is deleted."""
+        return [self.resolution(served, alarm, "deleted") for alarm in served.watch.raised()]
 
-    def heard(self, served: ServedStream) -> None:
-        """Resolve the alarm of a stream that was stale."""
+    def resolve_stale(self, served: ServedStream) -> None:
+        """Resolve the alarm that no samples come, if it is raised: a post has come."""
         if served.watch.stale is not None:
-            served.pending.alarms.append(self.resolved(served, served.watch.stale, "samples"))
+            served.pending.alarms.append(self.resolution(served, served.watch.stale, "samples"))
             served.watch.stale = None
 
-    def judge(self, served: ServedStream, before: int) -> None:
+    def update_not_label_shift(self, served: ServedStream, before: int) -> None:
         """Raise an alarm if a stream that had `before` samples has stopped correcting; resolve it if it corrects
         again."""
         watch = served.watch
@@ -124,14 +124,15 @@ class Alarms:
         if event is None:
             return
         if watch.not_label_shift is not None:
-            served.pending.alarms.append(self.resolved(served, watch.not_label_shift, event.kind, share=event.share))
+            served.pending.alarms.append(self.resolution(served, watch.not_label_shift, event.kind, share=event.share))
             watch.not_label_shift = None
             return
         now = self._hub.clock()
         about = {"kind": event.kind, "stream": served.name, "raised": now, "since": now, "sample": event.n}
-        watch.not_label_shift = self.raised(served, about | {"share": event.share, "reason": event.reason})
+        watch.not_label_shift = self.raise_alarm(served, about | {"share": event.share, "reason": event.reason})
 
     def _message(self, kind: str, served: ServedStream, about: dict[str, Any]) -> str | None:
+        """Return the body of a message to the webhook; None without a webhook."""
         if self._hub.settings.webhook is None:
             return None
         base = (self._hub.settings.public_url or "").rstrip("/")
@@ -141,17 +142,17 @@ class Alarms:
 
     # streams from which nothing comes
 
-    async def watch(self) -> None:
+    async def raise_stale(self) -> None:
         """Raise an alarm for every stream that falls silent, until the server stops."""
         while True:
             now = self._hub.clock()
             for served in self._hub.present():
                 own = served.definition.stale_after
-                most = self._hub.settings.stale_after if own is None else own
+                limit = self._hub.settings.stale_after if own is None else own
                 silent = now - max(served.last_post, self._hub.started)  # nobody knows what came before the start
-                if served.watch.stale is None and most and served.stream.n and silent > most:
+                if served.watch.stale is None and limit and served.stream.n and silent > limit:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
-                    served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
+                    served.watch.stale = self.raise_alarm(served, about | {"samples": served.stream.n})
                     self._hub.mark(served)
             self._hub.commits.request_commit()
             await asyncio.sleep(LOOK_SECONDS)
@@ -172,8 +173,8 @@ class Alarms:
             hub.commits.check_ready()
             about = {"acknowledged": hub.clock(), **done}
             if alarm["kind"] == "shift":
-                test = await self._renewed(served, done["next"])
-                served.pending.alarms.append(self.resolved(served, alarm, "acknowledged", **done))
+                test = await self._test_after(served, done["next"])
+                served.pending.alarms.append(self.resolution(served, alarm, "acknowledged", **done))
                 served.pending.put("test", None, served.id, test.to_bytes())
                 served.watch.restart(test)
             alarm |= {"acknowledged": about["acknowledged"], "by": done["by"]}
@@ -184,11 +185,14 @@ class Alarms:
         log.info("stream %r: alarm %s acknowledged by %r from %s", name, number, done["by"], address)
         return {"id": number, **about}
 
-    async def _renewed(self, served: ServedStream, then: str) -> Alarm:
-        """Return the test that continues after an acknowledgement."""
+    async def _test_after(self, served: ServedStream, choice: str) -> Alarm:
+        """Return the test that follows an acknowledged alarm about a shift.
+
+        "restart" keeps the reference, "accept" takes the samples since the alarm as the new one.
+        """
         assert served.watch.test is not None
         assert served.definition.alarm_options is not None
-        if then == "restart":
+        if choice == "restart":
             test = Alarm.from_bytes(served.watch.test.to_bytes())
             test.reset()
             return test

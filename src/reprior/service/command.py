@@ -8,11 +8,14 @@ import socket
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reprior._check import InputError, check_choice, fail
+
+if TYPE_CHECKING:
+    from reprior.service.upkeep import FileReport
 
 LACKING = "`reprior serve` needs a web server. In the folder of reprior's source: pip install '.[serve]'"
 HERE = ("127.0.0.1", "::1", "localhost")
@@ -101,10 +104,7 @@ def check_file(db: Path, as_json: bool) -> int:
     from reprior.service.upkeep import check
 
     report = check(db)
-    sound = "\n".join(report.problems) or f"{db.name} is sound."
-    about = {"sound": not report.problems, "wrong": report.problems, "held": report.rows}
-    click.echo(json.dumps(about) if as_json else f"{sound}\n{listed(report.rows)}")
-    return 1 if report.problems else 0
+    return echo_report(report, f"{db.name} is sound.", as_json)
 
 
 @command.command("backup")
@@ -112,12 +112,13 @@ def check_file(db: Path, as_json: bool) -> int:
 @json_option
 @click.argument("file", type=FILE)
 def backup_file(db: Path, file: Path, as_json: bool) -> int:
-    """Copy the database to FILE and verify the copy. The server may run meanwhile."""
+    """Copy the database to FILE and verify the copy; the exit code is 1 if something is wrong in it.
+
+    The server may run meanwhile.
+    """
     from reprior.service.upkeep import backup
 
-    held = backup(db, file)
-    click.echo(json.dumps({"held": held}) if as_json else f"{file.name} holds {listed(held)}.")
-    return 0
+    return echo_report(backup(db, file), f"{file.name} is a sound copy.", as_json)
 
 
 @command.command("restore")
@@ -126,16 +127,22 @@ def backup_file(db: Path, file: Path, as_json: bool) -> int:
 @json_option
 @click.argument("file", type=FILE)
 def restore_file(db: Path, file: Path, replace: bool, as_json: bool) -> int:
-    """Replace the database by the backup FILE. No server may run meanwhile."""
+    """Replace the database by the backup FILE; the exit code is 1 if something is wrong in it.
+
+    No server may run meanwhile.
+    """
     from reprior.service.upkeep import restore
 
-    held = restore(db, file, replace=replace)
-    click.echo(json.dumps({"held": held}) if as_json else f"{db.name} holds {listed(held)}.")
-    return 0
+    return echo_report(restore(db, file, replace=replace), f"{db.name} is restored, and sound.", as_json)
 
 
-def listed(held: dict[str, int]) -> str:
-    return ", ".join(f"{count} {table}" for table, count in held.items())
+def echo_report(report: FileReport, sound: str, as_json: bool) -> int:
+    """Print what is wrong in a database, or that it is `sound`, and what it holds; return the exit code."""
+    held = ", ".join(f"{count} {table}" for table, count in report.rows.items())
+    about = {"sound": not report.problems, "wrong": report.problems, "held": report.rows}
+    lines = "\n".join([*(report.problems or [sound]), held])
+    click.echo(json.dumps(about) if as_json else lines)
+    return 1 if report.problems else 0
 
 
 def tokens_of(options: dict[str, Any]) -> list[Any]:

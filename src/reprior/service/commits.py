@@ -30,8 +30,10 @@ class Commits:
     Without a store nothing waits, and all counts as stored.
     """
 
-    def __init__(self, store: Store | None, write: Callable[..., Awaitable[None]], most: int, took: Histogram) -> None:
-        self._store, self._write, self._most, self._took = store, write, most, took
+    def __init__(
+        self, store: Store | None, write: Callable[..., Awaitable[None]], max_waiting: int, durations: Histogram
+    ) -> None:
+        self._store, self._write, self._max_waiting, self._durations = store, write, max_waiting, durations
         self.trouble: str | None = None  # why the last commit failed
         self._ended = False  # by `fail`: nothing will be stored any more
         self._dirty: set[ServedStream] = set()
@@ -68,7 +70,7 @@ class Commits:
         """Refuse posts while they could not be stored, or while too many wait."""
         if self.trouble is not None:
             raise Unavailable(f"{self.trouble} No samples are taken until it can be written again.")
-        if len(self._next) + len(self._in_progress or ()) >= self._most:
+        if len(self._next) + len(self._in_progress or ()) >= self._max_waiting:
             raise Unavailable("Too many posts wait for the disk. Send this one again in a moment.")
 
     async def wait_stored(self, served: ServedStream, *, repeated: bool = False) -> None:
@@ -145,7 +147,7 @@ class Commits:
             self.trouble = str(error)
             problem = Unavailable(f"{error} This was not stored yet. Send it again with the same seq.")
         else:
-            self._took.add(time.perf_counter() - begun)
+            self._durations.add(time.perf_counter() - begun)
             self._log.stored(streams, changes)
             self._dirty |= self._log.overdue(LOG_BYTES, STATES_EACH)
             if self.trouble is not None:

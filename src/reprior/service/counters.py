@@ -28,12 +28,12 @@ class Histogram:
         self.total += seconds
 
 
-class Sparingly:
-    """A log that says the same thing at most once every ten seconds, and then how often it happened."""
+class RareLog:
+    """A log with at most one line per key in ten seconds; the next line has the number of those left out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lines: dict[object, tuple[float, int]] = {}  # the last one: when, and how often since
+        self._lines: dict[object, tuple[float, int]] = {}  # of each key: time of the last line, lines left out since
 
     def line(self, key: object, text: str, level: int = logging.WARNING) -> None:
         """Log `text` unless something with the same key was logged a moment ago."""
@@ -59,7 +59,7 @@ class Counters:
         self.commits = Histogram()
         self.refused: Counter[tuple[str, str]] = Counter()  # by stream ("" if there is none of that name) and reason
         self.last_refused: dict[str, Any] | None = None
-        self.sparingly, self._clock = Sparingly(), clock
+        self.rare_log, self._clock = RareLog(), clock
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
@@ -71,4 +71,4 @@ class Counters:
         self.refused[stream, reason] += 1
         self.last_refused = {"stream": stream, "reason": reason, "error": sentence[:300], "at": self._clock()}
         about = f"for the stream {stream!r} " if stream else ""
-        self.sparingly.line((stream, reason), f"data {about}refused ({reason}): {sentence[:300]}")
+        self.rare_log.line((stream, reason), f"data {about}refused ({reason}): {sentence[:300]}")

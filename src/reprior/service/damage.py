@@ -10,15 +10,15 @@ log = logging.getLogger("reprior.service")
 BYTES = 4  # of a checksum
 
 
-def signed(data: bytes, *beside: Any) -> bytes:
-    """Return bytes and behind them a CRC-32 of them and of the values stored `beside` them."""
+def with_checksum(data: bytes, *beside: Any) -> bytes:
+    """Return `data` followed by a CRC-32 of it and of the values stored `beside` it."""
     return data + crc32(repr(beside).encode(), crc32(data)).to_bytes(BYTES, "little")
 
 
 def intact(stored: Any, *beside: Any) -> bytes | None:
-    """Return the bytes that `signed` was given, or None if something has changed since."""
+    """Return the data without its checksum; None if it, or a value `beside` it, has changed since `with_checksum`."""
     data = stored[:-BYTES] if isinstance(stored, bytes) else b""
-    return data if signed(data, *beside) == stored else None
+    return data if with_checksum(data, *beside) == stored else None
 
 
 class Damage:
@@ -41,5 +41,5 @@ class Damage:
             self.note(place, None)
 
     def sentences(self) -> list[str]:
-        """Return what is damaged."""
+        """Return a sentence for each damaged place."""
         return list(self._found.values())

@@ -49,9 +49,9 @@ def encoded(
     stream: Stream, source: Source, classes: list[str] | None = None, alarm: dict[str, Any] | None = None,
     stale_after: float | None = None,
 ) -> Recipe:  # fmt: skip
-    """Return the recipe of a stream; `alarm` are the options of an alarm, None for no alarm, others are refused.
+    """Return the recipe of a stream; `alarm` has the options of its alarm, None for no alarm. Bad ones are refused.
 
-    `stale_after` are the seconds without samples after which it is stale: 0 for never, None for the server's setting.
+    `stale_after` is in seconds without samples: 0 for never, None for the server's setting.
     """
     options = None if alarm is None else {"run_length": RUN_LENGTH, **alarm}
     test = None if options is None else Alarm(source, **options).to_bytes()
@@ -73,7 +73,7 @@ def decoded(definition: bytes) -> StreamDefinition:
 
 
 def digest_of(definition: bytes) -> bytes:
-    """Return what tells two definitions apart."""
+    """Return the SHA-256 of a definition, by which equal definitions are found."""
     return sha256(definition).digest()
 
 

@@ -52,7 +52,7 @@ class Hub:
         self.started = self.clock()
         self.workers = Workers()
         self.commits = Commits(store, self.workers.write, settings.limits.waiting, self.counters.commits)
-        self.unsettled: set[ServedStream] = set()  # have samples without a test of their alarm, or without a point
+        self.unsettled: set[ServedStream] = set()  # samples of these wait for the alarm's test or for a point
         self.admin = asyncio.Lock()  # held by whoever makes, renews or deletes a stream, or deals with its alarms
         self.on_fatal: Callable[[], None] = lambda: None  # called when the server cannot continue
         self.tasks = Supervisor(self._fatal)
@@ -65,6 +65,7 @@ class Hub:
             self._load(store)
 
     def _load(self, store: Store) -> None:
+        """Take over streams, receipts and alarms from the file; a stream that cannot be read becomes `unreadable`."""
         by_id: dict[int, ServedStream] = {}
         definitions: dict[bytes, StreamDefinition] = {}
         for stored in store.streams():
@@ -105,6 +106,7 @@ class Hub:
         self.tasks.start("compaction", self._compact_all)
 
     def _fatal(self, sentence: str) -> None:
+        """Refuse all posts from now on, and end the server."""
         self.commits.fail(sentence)
         self.on_fatal()
 
@@ -123,7 +125,7 @@ class Hub:
             self.store.close()
 
     async def _tick(self) -> None:
-        """Close the history of streams that have fallen silent, and let watchers see quiet streams' rates fall."""
+        """Test samples that wait and add due points, every `point_seconds`, also if no further post comes."""
         while True:
             await asyncio.sleep(self.settings.point_seconds)
             now = self.clock()
@@ -133,7 +135,7 @@ class Hub:
                 self.commits.request_commit()
 
     def _settle(self, served: ServedStream, now: float, *, last: bool = False) -> None:
-        """Do what samples waited for: the alarm's test, and a point of the history."""
+        """Test the samples that wait for the alarm, and add a point to the history, if due or for the `last` time."""
         if served.watch.waiting and (last or served.watch.look_due(now)):
             if served.look(now):
                 self.alarms.shift_raised(served)
@@ -148,6 +150,7 @@ class Hub:
             self.unsettled.discard(served)
 
     async def _compact_all(self) -> None:
+        """Compact the file, repair damaged states in it, and forget old receipts in memory, every `COMPACT_SECONDS`."""
         while True:
             await asyncio.sleep(COMPACT_SECONDS)
             keep = self.settings.retention
@@ -177,6 +180,7 @@ class Hub:
         self.commits.request_commit()
 
     def _forget(self, now: float) -> None:
+        """Forget clients and events of long ago, as `Store.compact` does in the file."""
         keep = self.settings.retention
         for served in self.streams.values():
             served.receipts.forget(now - keep.clients, now - keep.events)
@@ -245,7 +249,7 @@ class Hub:
                 served.add_point(served.last_post)  # the end of the old version in the history
             for alarm in (served.watch.shift, served.watch.not_label_shift):
                 if alarm is not None:
-                    served.pending.alarms.append(self.alarms.resolved(served, alarm, "new version"))
+                    served.pending.alarms.append(self.alarms.resolution(served, alarm, "new version"))
             served.renew(definition, stored, test, now)
             self._forget_samples(served)
             self.alarms.note(served, "renew", by, address, {"version": served.version})
@@ -268,7 +272,7 @@ class Hub:
             self.unsettled.discard(served)
             try:
                 if self.store:
-                    await self.workers.write(self.store.delete, served.id, self.alarms.closing(served))
+                    await self.workers.write(self.store.delete, served.id, self.alarms.resolutions_at_deletion(served))
             except StoreError:
                 served.gone = False
                 self.mark(served)
@@ -279,11 +283,12 @@ class Hub:
         log.info("stream %r deleted", name)
 
     def _forget_samples(self, served: ServedStream) -> None:
+        """Forget the last samples of a stream, and the diagnosis of them."""
         self.recent.drop(served.id)
         self.diagnoses.forget(served.id)
 
     async def load_curves(self, streams: list[ServedStream]) -> None:
-        """See to it that streams have their small curve, from the file after a start of the server."""
+        """Fill the small curves of streams from the file, once after a start of the server."""
         for served in streams:
             if served.activity.curve is None:
                 served.activity.curve = deque(maxlen=CURVE_POINTS)

@@ -120,7 +120,7 @@ async def take(hub: Hub, stream: str, message: Message) -> None:
     except (InputError, Refused) as error:
         hub.counters.refuse(stream, "bad_input", str(error))
         if message.cursor is not None:
-            await hub.posts.passed(stream, message.cursor)
+            await hub.posts.skip_message(stream, message.cursor)
     if message.confirm is not None:
         message.confirm()
 

@@ -98,8 +98,8 @@ def check_secret(text: str) -> bytes:
     return key
 
 
-def meant(address: Address) -> list[Address]:
-    """Return an address, and the IPv4 address that it stands for if it is one of a transition scheme."""
+def reached_addresses(address: Address) -> list[Address]:
+    """Return the addresses that packets to an address may reach: with IPv6, also the IPv4 address embedded in it."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:
@@ -109,16 +109,16 @@ def meant(address: Address) -> list[Address]:
 
 
 def forbidden(address: Address, private: bool) -> str | None:
-    """Return what kind of address it is if nothing is to be posted there, else None."""
-    places = meant(address)
-    if any(each.is_link_local for each in places):
+    """Return why the server must not post to an address, as a kind of address; None if it may."""
+    reached = reached_addresses(address)
+    if any(each.is_link_local for each in reached):
         return "link-local"
-    if any(each.is_multicast or each.is_unspecified or (each.is_reserved and each.version == 4) for each in places):
+    if any(each.is_multicast or each.is_unspecified or (each.is_reserved and each.version == 4) for each in reached):
         return "no address of a server"
-    return None if private or all(each.is_global for each in places) else "private"
+    return None if private or all(each.is_global for each in reached) else "private"
 
 
-class Checked(http.client.HTTPConnection):
+class CheckedConnection(http.client.HTTPConnection):
     """A connection to an allowed address of a target, with TLS if the target asks for it."""
 
     def __init__(self, target: Target) -> None:
@@ -126,6 +126,7 @@ class Checked(http.client.HTTPConnection):
         self._target = target
 
     def connect(self) -> None:
+        """Connect to the first allowed address of the host that answers; raise the last error if none does."""
         target, problem = self._target, OSError()
         for *_, place in socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM):
             host = str(place[0])
@@ -144,7 +145,7 @@ class Checked(http.client.HTTPConnection):
 
 def post(target: Target, body: bytes, headers: dict[str, str]) -> str | None:
     """Post a body; return None if it was taken, else what went wrong. No redirect is followed."""
-    connection = Checked(target)
+    connection = CheckedConnection(target)
     try:
         connection.request("POST", target.path, body, {"Content-Type": "application/json", **headers})
         status = connection.getresponse().status

@@ -38,7 +38,11 @@ class Post(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a client gets back: its samples under the estimated prior, and how its number fitted in."""
+    """What a client gets back: its corrected samples `proba`, the estimated prior and the number of samples learned.
+
+    `repeated` is whether the post was counted before, when the stream had `counted_at` samples. `gap` is the range of
+    the client's numbers that were left out.
+    """
 
     proba: Matrix | None
     prior: Vector
@@ -77,7 +81,7 @@ class Posts:
             check_ids(post.ids, len(raw), "samples")
         calibrated = None if repeated else self._learn(served, raw, post, placement, now)
         if post.cursor is not None:
-            self._move(served, *post.cursor)
+            self._move_cursor(served, *post.cursor)
         corrected, prior = corrected_by(served.stream, raw, calibrated) if post.correct else (None, served.stream.prior)
         counted_at = None
         if repeated and post.client is not None and (offset := served.receipts.offsets.get(post.client)):
@@ -91,12 +95,12 @@ class Posts:
         hub, before = self._hub, served.stream.n
         raised, calibrated, window_ended = served.learn(raw, now)
         if window_ended:
-            hub.alarms.judge(served, before)
+            hub.alarms.update_not_label_shift(served, before)
         if post.ids is not None:
             keep_for_label(served, post.ids, raw, now)
         if raised:
             hub.alarms.shift_raised(served)
-        hub.alarms.keep(served, raw)
+        hub.alarms.store_since_alarm(served, raw)
         if post.event is not None:
             served.receipts.events[post.event] = now
             served.pending.put("event", post.event, served.id, post.event, now)
@@ -131,21 +135,23 @@ class Posts:
             await hub.commits.wait_stored(served, repeated=placement.repeated)
         return answer
 
-    async def passed(self, name: str, cursor: tuple[str, str]) -> None:
-        """Note that a broker's message was looked at, though nothing could be learned from it."""
+    async def skip_message(self, name: str, cursor: tuple[str, str]) -> None:
+        """Store the position after a broker's message from which nothing could be learned."""
         served = self._hub.get(name)
-        self._move(served, *cursor)
+        self._move_cursor(served, *cursor)
         await self._hub.commits.wait_stored(served)
 
-    def _move(self, served: ServedStream, origin: str, position: str) -> None:
+    def _move_cursor(self, served: ServedStream, origin: str, position: str) -> None:
+        """Let the next commit store the position in a broker's log."""
         served.receipts.cursors[origin] = position
         served.pending.put("cursor", origin, served.id, origin, position)
         self._hub.mark(served)
 
     def _count(self, served: ServedStream, post: Post, placement: Placement, now: float) -> None:
+        """Remember a post of samples or labels as counted, resolve a stale alarm, and add a point if one is due."""
         hub = self._hub
         served.count_post(post.client, post.seq, placement, now)
-        hub.alarms.heard(served)
+        hub.alarms.resolve_stale(served)
         if served.point_due(now, hub.settings.point_seconds):
             served.add_point(now)
         if not served.settled:

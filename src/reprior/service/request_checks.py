@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
-from reprior.service.counters import Sparingly
+from reprior.service.counters import RareLog
 from reprior.service.errors import Refused
 from reprior.service.settings import ROLES, Settings, Token
 from reprior.service.wire import CLOSE
@@ -72,7 +72,7 @@ class RequestChecks:
     """The checks that every request passes first."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.bucket, self.sparingly = settings, Bucket(settings.limits.rate), Sparingly()
+        self.settings, self.bucket, self.rare_log = settings, Bucket(settings.limits.rate), RareLog()
 
     def check(self, scope: Scope) -> None:
         """Refuse a request that may not be answered."""
@@ -89,7 +89,7 @@ class RequestChecks:
         if allowed(self.settings.tokens, role, token):
             return
         if token:
-            self.sparingly.line(("token", who), f"wrong token from {who} for {scope['method']} (role {role} needed)")
+            self.rare_log.line(("token", who), f"wrong token from {who} for {scope['method']} (role {role} needed)")
         what = {"read": "read", "ingest": "send data", "admin": "change something"}[role]
         why = "The token that was sent does not allow this" if token else "No token was sent"
         sentence = f"A bearer token is needed to {what}. {why}."

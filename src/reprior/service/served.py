@@ -18,7 +18,7 @@ from reprior._types import Matrix, Vector
 from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
-from reprior.service.damage import signed
+from reprior.service.damage import with_checksum
 from reprior.service.definition import Recipe, StreamDefinition, decoded, state_bytes
 from reprior.service.pending import LOGGED_BYTES, NOTHING, Change, Logged, Pending
 from reprior.service.receipts import Placement, Receipts
@@ -219,7 +219,7 @@ class ServedStream:
         """Add a point to the history, and store the alarm's test with it."""
         self.mark_test_changed()
         t, n, prior, variance = self.history_point(now)
-        self.pending.put("point", (t, n), self.id, t, n, prior, signed(variance, self.id, t, n, prior))
+        self.pending.put("point", (t, n), self.id, t, n, prior, with_checksum(variance, self.id, t, n, prior))
         self.activity.point_at, self.activity.point_count = now, self.counted
         if self.activity.curve is not None:
             self.activity.curve.append(self.shift())

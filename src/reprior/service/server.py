@@ -71,7 +71,7 @@ class App:
         hub = self.hub
         hub.start()
         hub.tasks.start("webhook", partial(deliver, hub))
-        hub.tasks.start("stale streams", hub.alarms.watch)
+        hub.tasks.start("stale streams", hub.alarms.raise_stale)
         hub.tasks.start("forward", self.forwarder.run)
         for number, url in enumerate(self.settings.intakes, 1):
             hub.tasks.start(f"intake {number}", partial(intake.run, hub, url))

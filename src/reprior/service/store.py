@@ -23,7 +23,7 @@ import numpy as np
 
 from reprior._types import Matrix, Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
-from reprior.service.damage import Damage, intact, signed
+from reprior.service.damage import Damage, intact, with_checksum
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import Recipe
 from reprior.service.errors import StoreError
@@ -62,8 +62,8 @@ STREAMS = (
 )
 
 
-STATES_AT_ONCE = 16  # in one statement
-DROP_COMMITS = 64  # between two removals of samples that are not needed any more
+STATES_AT_ONCE = 16  # states that one statement writes
+DROP_COMMITS = 64  # commits between two removals of samples that are not needed any more
 WRITE_STATES = {
     count: "INSERT INTO states (stream, n, labels, last_post, state) VALUES " + ", ".join(["(?, ?, ?, ?, ?)"] * count)
     + " ON CONFLICT (stream) DO UPDATE SET n = excluded.n, labels = excluded.labels, last_post = excluded.last_post,"
@@ -95,7 +95,7 @@ class Store:
             self._reader = connect(path, wait)
             self._reader.execute("PRAGMA query_only=ON")
             self.read("SELECT count(*) FROM streams")  # with the first query the log is there
-            self._files = self._numbers()
+            self._opened_inodes = self._inodes()
         except BaseException:
             for name in ("_writer", "_reader", "_guard"):
                 if (opened := getattr(self, name, None)) is not None:
@@ -109,14 +109,14 @@ class Store:
         self._writer.close()
         self._guard.close()
 
-    def _numbers(self) -> list[int]:
-        """Return the inodes of the file and its log."""
+    def _inodes(self) -> list[int]:
+        """Return the inodes that the names of the file and of its log have now."""
         return [os.stat(f"{self.path}{ending}").st_ino for ending in ("", "-wal")]
 
     def _check_in_place(self) -> None:
-        """Refuse to write to files that have no name any more: SQLite would, and all would be lost at the end."""
+        """Refuse to write to a deleted or replaced file: SQLite would write, and nobody could open the result."""
         with suppress(FileNotFoundError):
-            if self._numbers() == self._files:
+            if self._inodes() == self._opened_inodes:
                 return
         raise StoreError("The database file was moved, deleted or replaced. Put it back, or restart the server.")
 
@@ -145,7 +145,7 @@ class Store:
             raise StoreError(reason(error)) from error
 
     def objects(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Return the rows of a query as objects by column; the column `about` is one as JSON and is unfolded."""
+        """Return the rows of a query as objects by column; the JSON object in a column `about` is merged into them."""
         try:
             with self._lock:
                 found = self._reader.execute(sql, values)
@@ -166,7 +166,7 @@ class Store:
         return self.read("SELECT max(number) FROM samples")[0][0] or 0
 
     def receipts(self) -> Iterator[tuple[int, str, str, Any]]:
-        """Yield what was counted: the stream, a field of `Receipts`, and a key and its value there."""
+        """Yield stored receipts: the stream, the field of `Receipts`, and a key and value of that field."""
         for stream, client, seq, n, last_post, missing in self.read("SELECT * FROM offsets"):
             yield stream, "offsets", client, Offset(seq, n, last_post, json.loads(missing))
         for stream, event, t in self.read("SELECT stream, id, t FROM events"):
@@ -175,7 +175,7 @@ class Store:
             yield stream, "cursors", origin, position
 
     def newest(self) -> float:
-        """Return the last moment the file knows of, in seconds since 1970."""
+        """Return the latest time in the file, in seconds since 1970; 0 for a new file."""
         point = self.read("SELECT max(t) FROM history")[0][0]
         post = self.read("SELECT max(last_post) FROM states")[0][0]
         last = self.read("SELECT number, posts FROM samples ORDER BY number DESC LIMIT 1")
@@ -185,14 +185,14 @@ class Store:
     # what the server writes
 
     def create(self, name: str, now: float, recipe: Recipe) -> int:
-        """Put a new stream into the file and return its number; one of that name goes, with its history."""
+        """Store a new stream and return its number; an old stream of that name is deleted with its history."""
         with self.transaction() as db:
             db.execute("DELETE FROM streams WHERE name = ?", (name,))
             made = db.execute("INSERT INTO streams (name, created) VALUES (?, ?)", (name, now))
             assert made.lastrowid is not None
             number = made.lastrowid
             db.execute("INSERT INTO versions VALUES (?, 1, ?, ?)", (number, now, recipe.definition))
-            state = signed(recipe.state, number, 0)
+            state = with_checksum(recipe.state, number, 0)
             db.execute("INSERT INTO states VALUES (?, ?, 0, ?, ?)", (number, recipe.n, now, state))
             if recipe.test is not None:
                 db.execute("INSERT INTO tests VALUES (?, ?)", (number, recipe.test))
@@ -211,7 +211,7 @@ class Store:
             write_states(db, [c for c in changes if c.state is not None])
             samples = [tuple(c.samples) for c in changes if c.samples is not None]
             if samples:
-                db.execute("INSERT INTO samples VALUES (?, ?)", (number, signed(msgpack.packb(samples), number)))
+                db.execute("INSERT INTO samples VALUES (?, ?)", (number, with_checksum(msgpack.packb(samples), number)))
             if number % DROP_COMMITS == 0:
                 db.execute("DELETE FROM samples WHERE number < ?", (needed,))
             changes = [c for c in changes if c.pending is not NOTHING]
@@ -245,7 +245,7 @@ class Store:
             db.execute("PRAGMA incremental_vacuum(1000)").fetchall()
 
     def forget_pages(self) -> None:
-        """Forget pages read before: SQLite writes no value that it remembers as the same, so damage would stay."""
+        """Empty SQLite's page cache: it skips a write that equals the cached value, so a damaged page would stay."""
         self._writer.execute("PRAGMA shrink_memory")
 
     # what pages and webhooks ask for
@@ -274,7 +274,7 @@ class Store:
         return good
 
     def damaged_states(self, streams: Sequence[int]) -> list[int]:
-        """Return which of some streams have a damaged state in the file, and note them."""
+        """Return the streams whose state in the file is damaged, and update `damage` for all of them."""
         damaged = []
         for stream in streams:
             rows = self.read("SELECT labels, state FROM states WHERE stream = ?", (stream,))
@@ -285,7 +285,7 @@ class Store:
         return damaged
 
     def _named(self, stream: int) -> str:
-        """Return a stream as a sentence names it."""
+        """Return what a sentence calls a stream."""
         names = self.read("SELECT name FROM streams WHERE id = ?", (stream,))
         return f"the stream {names[0][0]!r}" if names else f"the deleted stream number {stream}"
 
@@ -322,7 +322,7 @@ def logged_in(rows: Sequence[tuple[int, bytes]], damage: Damage) -> Iterator[Log
 def stored_streams(read: Callable[[str], Sequence[Any]], damage: Damage) -> Iterator[StoredStream]:
     """Yield every stream of a file that `read` queries, with the samples that are to be learned again.
 
-    A state that is damaged is empty, so that no stream is made of it.
+    A damaged state is returned empty, which `restored` refuses.
     """
     logged = defaultdict(list)
     for each in logged_in(read("SELECT number, posts FROM samples ORDER BY number"), damage):
@@ -340,9 +340,9 @@ def stored_streams(read: Callable[[str], Sequence[Any]], damage: Damage) -> Iter
 def write_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
     """Write the states of streams, inside a transaction.
 
-    Other threads stop at every statement, so a statement writes several states.
+    Other threads have to wait for each statement, so one statement writes several states.
     """
-    rows = [(*c[:4], signed(c.state or b"", c.stream, c.labels)) for c in changes]
+    rows = [(*c[:4], with_checksum(c.state or b"", c.stream, c.labels)) for c in changes]
     while rows:
         count = STATES_AT_ONCE if len(rows) >= STATES_AT_ONCE else 1
         db.execute(WRITE_STATES[count], [value for row in rows[:count] for value in row])

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from reprior.service.counters import Sparingly
+from reprior.service.counters import RareLog
 from reprior.service.errors import place
 
 PAUSE = 1.0  # seconds before a task that ended is started again
@@ -24,7 +24,7 @@ class Supervisor:
 
     def __init__(self, on_fatal: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.failures: Counter[str] = Counter()  # unexpected ends per task, since the start
-        self._on_fatal, self._clock, self._sparingly = on_fatal, clock, Sparingly(clock)
+        self._on_fatal, self._clock, self._rare_log = on_fatal, clock, RareLog(clock)
         self._ended: dict[str, tuple[float, str]] = {}  # the last unexpected end: when, and its sentence
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -42,7 +42,7 @@ class Supervisor:
                 sentence = f"The task '{name}' ended unexpectedly ({place(error)})."
                 self.failures[name] += 1
                 self._ended[name] = self._clock(), sentence
-                self._sparingly.line(name, sentence, logging.ERROR)
+                self._rare_log.line(name, sentence, logging.ERROR)
                 if vital:
                     self._on_fatal(sentence)
                     return

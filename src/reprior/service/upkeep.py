@@ -20,14 +20,14 @@ TABLES = ("streams", "offsets", "history", "alarms", "outbox")  # whose rows are
 
 
 class FileReport(NamedTuple):
-    """What is wrong with a file, as sentences (none: it is sound), and the rows of its tables."""
+    """The `problems` of a file, one sentence each, and the number of `rows` per table."""
 
     problems: list[str]
     rows: dict[str, int]
 
 
 def check(path: Path) -> FileReport:
-    """Return what is wrong with a file and how much it holds."""
+    """Return the problems of a file, and the number of rows per table; no rows if SQLite cannot read it."""
     if not path.exists():
         fail("serve", "db", "exist", f"no file {path.name}")
     with closing(connect(path, 5.0)) as db:
@@ -37,8 +37,8 @@ def check(path: Path) -> FileReport:
                 fail("serve", "db", "be a file that `reprior serve` made", f"another one, {path.name}")
             db.execute("PRAGMA query_only=ON")
             problems += [f"SQLite: {row[0]}." for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-            homeless = db.execute("PRAGMA foreign_key_check")
-            problems += [f"A row of {table} belongs to none of {parent}." for table, _, parent, _ in homeless]
+            orphans = db.execute("PRAGMA foreign_key_check")
+            problems += [f"A row of {table} belongs to none of {parent}." for table, _, parent, _ in orphans]
             definitions: dict[bytes, StreamDefinition] = {}
             damage = Damage()
             for stored in stored_streams(lambda sql: db.execute(sql).fetchall(), damage):
@@ -51,7 +51,7 @@ def check(path: Path) -> FileReport:
 
 
 def problems_of(db: sqlite3.Connection, stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -> list[str]:
-    """Return what is wrong with one stream, as sentences."""
+    """Return the problems of one stream: its bytes, its counts, its history and its offsets."""
     name = f"Stream {stored.name!r}"
     try:
         served = restored(stored, definitions)
@@ -93,24 +93,24 @@ def copy(source: Path, target: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def backup(db: Path, target: Path) -> dict[str, int]:
-    """Copy a database, also one that is being served, and return what the copy holds."""
+def backup(db: Path, target: Path) -> FileReport:
+    """Copy a database, also one that is being served, and return a report on the copy."""
     if not db.exists():
         fail("serve backup", "--db", "name an existing file", db.name)
     if target.exists():
         fail("serve backup", "FILE", "be a new file", f"{target.name}, which exists already")
     copy(db, target)
-    return sound(target, "serve backup")
+    return check_readable(target, "serve backup")
 
 
-def restore(db: Path, source: Path, *, replace: bool = False) -> dict[str, int]:
-    """Put a copy in the place of a database that no server has open, and return what it holds."""
+def restore(db: Path, source: Path, *, replace: bool = False) -> FileReport:
+    """Put a copy in the place of a database that no server has open, and return a report on it."""
     if not source.exists():
         fail("serve restore", "FILE", "name an existing file", source.name)
     if db.exists() and not replace:
         fail("serve restore", "--db", "be a new file", f"{db.name}, which exists already",
              remedy="Pass --replace to overwrite it")  # fmt: skip
-    held = sound(source, "serve restore")
+    report = check_readable(source, "serve restore")
     lock = db.with_name(db.name + ".lock")
     make_private(lock)
     with lock.open("w") as guard:
@@ -118,12 +118,15 @@ def restore(db: Path, source: Path, *, replace: bool = False) -> dict[str, int]:
         copy(source, db)
         for ending in BESIDE:  # they belong to the file that is gone
             db.with_name(db.name + ending).unlink(missing_ok=True)
-    return held
+    return report
 
 
-def sound(file: Path, caller: str) -> dict[str, int]:
-    """Return what a file holds; one that SQLite finds damaged is refused."""
+def check_readable(file: Path, caller: str) -> FileReport:
+    """Return a report on a file; one that SQLite cannot read is refused.
+
+    Other problems, such as one damaged stream, do not stop a copy: a server can still serve the other streams.
+    """
     report = check(file)
     if not report.rows:
         fail(caller, "file", "be sound", f"{file.name}: {report.problems[0]}")
-    return report.rows
+    return report

@@ -145,15 +145,15 @@ async def get_streams(hub: Hub, request: Request) -> dict[str, Any]:
 # one stream
 
 
-def plain(value: Any) -> Any:
-    """Return an option as JSON has it: arrays as lists, no infinities."""
+def json_option(value: Any) -> Any:
+    """Return an option of a method for JSON: arrays as lists, infinity and NaN as null."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def state_of(served: ServedStream, now: float) -> dict[str, Any]:
-    """Return what changes of a stream from moment to moment."""
+    """Return what every post may change: samples, labels, shift, rate and the alarm's evidence."""
     watch = served.watch
     verdict = None if watch.test is None else watch.test.verdict
     return {
@@ -176,7 +176,7 @@ async def detailed(hub: Hub, served: ServedStream, *, diagnosis: bool = True) ->
         "name": served.name, "classes": served.classes, "named": served.definition.source.classes is not None,
         "source": served.stream.source.prior, "prior": served.stream.prior,
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
-        "method": method.name, "options": {name: plain(value) for name, value in options_of(method).items()},
+        "method": method.name, "options": {name: json_option(value) for name, value in options_of(method).items()},
         "created": served.created, "version_since": served.version_since, "clients": len(served.receipts.offsets),
         "logits": served.stream.calibrator is not None and served.stream.calibrator.of_logits, "now": now,
         "diagnosis": await hub.diagnoses.of(served) if diagnosis else None,
@@ -205,8 +205,8 @@ async def get_alarms(hub: Hub, request: Request) -> dict[str, Any]:
     return {"alarms": await hub.alarms.listed(stream_of(hub, request))}
 
 
-def few(values: Vector | Matrix) -> Any:
-    """Return numbers as float32: they print in a third of the space."""
+def as_float32(values: Vector | Matrix) -> Any:
+    """Return numbers as float32, which take a third of the space in JSON."""
     return np.ascontiguousarray(values, np.float32)
 
 
@@ -233,8 +233,8 @@ async def get_history(hub: Hub, request: Request) -> dict[str, Any]:
     value = {
         "t": [row[0] / 1000 for row in rows], "n": [row[1] for row in rows], "from": first, "to": last,
         "classes": shown, "names": [served.classes[c] for c in shown], "source": source[shown],
-        "prior": few(priors[:, shown]), "lower": few(lower), "upper": few(upper),
-        "shift": few(np.abs(priors - source).sum(axis=1) / 2),
+        "prior": as_float32(priors[:, shown]), "lower": as_float32(lower), "upper": as_float32(upper),
+        "shift": as_float32(np.abs(priors - source).sum(axis=1) / 2),
     }  # fmt: skip
     if heat:  # how far each share has moved from the source, in doublings, as one byte per cell
         doublings = np.log2(np.maximum(priors, 1e-12) / source)
@@ -282,8 +282,8 @@ async def get_events(hub: Hub, request: Request) -> Response:
 async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:
     """Yield events about the server, and about one stream, for as long as somebody reads them.
 
-    A watcher gets the newest state and never a backlog, so a slow one costs no memory. One connection tells both,
-    because a browser opens only six to a server, for all its tabs together.
+    A watcher gets the newest state and never a backlog, so a slow one costs no memory. One connection carries both
+    kinds, because a browser opens only six to a server, for all its tabs together.
     """
     sent_stream = sent_server = None
     pause = SERVER_SECONDS if name is None else STREAM_SECONDS
@@ -301,7 +301,7 @@ async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:
                     yield event("deleted", {"name": name})
                     return
                 if (state := stream_state(served, hub.clock())) != sent_stream:
-                    made, sent_stream = event("update", update(served, hub.clock())), state
+                    made, sent_stream = event("update", stream_update(served, hub.clock())), state
             if turn % turns == 0 and (server := (hub.version, hub.trouble)) != sent_server:
                 made, sent_server = made + event("server", {
                     "now": hub.clock(), "version": hub.version, "streams": len(hub.streams),
@@ -323,15 +323,16 @@ def event(kind: str, value: Any) -> bytes:
 
 
 def stream_state(served: ServedStream, now: float) -> tuple[Any, ...]:
-    """Return what differs when there is something new to tell of a stream."""
+    """Return the values of a stream of which one must change before a watcher gets the next event."""
     raised, silence = [alarm["id"] for alarm in served.watch.open()], served.watch.silenced(now)
-    active = served.activity.rate(now) > 0.01  # a rate falls while nothing comes: look once a second at least
+    active = served.activity.rate(now) > 0.01  # the rate falls while nothing comes, so an event is due every second
     return served.version, served.stream.n, served.labels, raised, silence, int(now) if active else 0
 
 
-def update(served: ServedStream, now: float) -> dict[str, Any]:
-    """Return what is new of a stream, in few digits."""
+def stream_update(served: ServedStream, now: float) -> dict[str, Any]:
+    """Return the event about a stream: what `state_of` returns, with prior and interval as float32."""
     interval = served.stream.interval()
     return state_of(served, now) | {
-        "t": now, "prior": few(served.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
+        "t": now, "prior": as_float32(served.stream.prior), "lower": as_float32(interval.lower),
+        "upper": as_float32(interval.upper),
     }  # fmt: skip
