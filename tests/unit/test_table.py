@@ -481,7 +481,7 @@ def test_bytes_from_before_are_a_table_that_does_not_share() -> None:
 
 
 def test_room_is_made_only_while_no_other_thread_uses_the_table() -> None:
-    table = StreamTable("online-fmapls", [1, 1])
+    table = rp.StreamTable("online-fmapls", [1, 1])
     with table._lock:
         other = threading.Thread(target=table.check_room, args=(["a"], 1, "watch"))
         other.start()
