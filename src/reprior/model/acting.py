@@ -31,9 +31,9 @@ NOT_TESTED = "Whether the change is label shift was not tested: there are no hel
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence that a deployment's changes are label shift: the log Bayes factor of `n_tests` tests, `amplification` at
-    the last test, and the log Bayes factor `of_labels`. `log_weights` (K,) are those after labels of the last batch
-    that had any.
+    """Evidence that a deployment's changes are label shift: the log Bayes factor of `n_tests` tests, the largest
+    `amplification` at any of them, and the log Bayes factor `of_labels`. `log_weights` (K,) are those after labels of
+    the last batch that had any.
 
     If something else changes, it does so at one of the tests, each as likely as the others. So the Bayes factor against
     label shift is the mean of the Bayes factors of the tests. The start counts as a test without evidence.
@@ -46,10 +46,10 @@ class Evidence:
     log_weights: tuple[float, ...] | None = None
 
     def __add__(self, later: Evidence) -> Evidence:
-        """Pool the tests of both by the mean Bayes factor; the later amplification counts."""
+        """Pool the tests of both by the mean Bayes factor; the larger amplification counts."""
         n = self.n_tests + later.n_tests
         against = np.logaddexp(np.log(self.n_tests) - self.log_evidence, np.log(later.n_tests) - later.log_evidence)
-        return Evidence(float(np.log(n) - against), later.amplification,
+        return Evidence(float(np.log(n) - against), max(self.amplification, later.amplification),
                         self.of_labels + later.of_labels, n, later.log_weights or self.log_weights)  # fmt: skip
 
     def share(self, settings: Settings) -> float:

@@ -161,9 +161,8 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
         mean, squares = sums[:, : len(laws.reference.mean)] / size
         prior, variance = np.maximum(method.prior(state), MIN_PRIOR), np.maximum(squares - mean**2, 0.0)
         mean_moved = method.view(state, "proba_sums") / size - method.source.prior
-        earlier, amplified = evidence_of(method, state), amplification(prior - laws.base, mean_moved, settings)
-        largest = max(earlier.amplification, amplified)  # so that a quiet window restores nothing
-        after = earlier + Evidence(log_evidence(laws, mean, variance, size, prior), largest)
+        amplified = amplification(prior - laws.base, mean_moved, settings)
+        after = evidence_of(method, state) + Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
         method.view(state, "tests")[:] = after.log_evidence, after.amplification, after.n_tests
         if has_labels(method, state):
             update_by_test(method, state, before)
