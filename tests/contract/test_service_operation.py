@@ -10,6 +10,7 @@ import re
 import signal
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -175,7 +176,7 @@ def test_a_copy_with_a_damaged_stream_is_made_and_reported(tmp_path, call):
     with Background(Settings(db)) as running, Client(running.url) as client:
         client.put("s", [1, 1])
         client.send("s", rows_of(9, 2))
-    with sqlite3.connect(db) as opened:
+    with closing(sqlite3.connect(db)) as opened, opened:
         opened.execute("UPDATE states SET state = zeroblob(length(state))")
     for command in (("backup", "--db", db, copy), ("restore", "--db", restored, copy)):
         code, out, _ = call("serve", *command)
