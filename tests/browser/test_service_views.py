@@ -249,7 +249,7 @@ def test_alarms_acknowledgements_and_sources_are_drawn(page):
         const d = c.getContext('2d').getImageData(at, 0, 40, c.height).data; let n = 0;
         for (let i = 0; i < d.length; i += 4) {
           const rgb = [d[i], d[i+1], d[i+2]];
-          if (d[i + 3] > 60 && Math.max(...rgb) - Math.min(...rgb) > 60) n++;
+          if (d[i + 3] > 60 && Math.max(...rgb) - Math.min(...rgb) > 30) n++;
         }
         return n;""")  # fmt: skip
     assert faint > 5  # the dashed source level goes on where nothing is heard
