@@ -38,7 +38,7 @@ from reprior.online.method import Kernel, Layout, refuse, require_done, simplex,
 from reprior.online.settings import StreamSettings, as_settings
 from reprior.online.shared_start import start_sizes
 
-# with fewer classes, memories and the first size are in all those of ten: fewer than 20 samples hardly show a change
+# classes below which memories and the first size are, in samples, those of ten: fewer than 20 hardly show a change
 MIN_CLASSES = 10
 BY_CLASS = ("mean", "precision", "proba_sums", "curvature", "newton_sum")  # parts of a state padded behind K classes
 
